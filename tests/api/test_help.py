@@ -74,10 +74,13 @@ def test_the_help_of_options_names_each_field_with_type_default_and_meaning() ->
 
 
 def test_units_and_meanings_stand_in_the_help() -> None:
-    assert " base_s: float = 0.2 (seconds)\n" in pydoc.plain(pydoc.render_doc(Retry))
+    assert " base_s: float = 0.2 (seconds, more than 0)\n" in pydoc.plain(pydoc.render_doc(Retry))
     text = " ".join((ProducerOptions.__doc__ or "").split())
-    assert "buffer_bytes_max: int = 16777216 (bytes: 16 MiB) The most memory for records that have no outcome" in text
-    assert "shard_records_per_s: float = 1000 (records/s)" in text
+    assert (
+        "buffer_bytes_max: int = 16777216 (bytes: 16 MiB, more than 0) The most memory for records that have no outcome"
+        in text
+    )
+    assert "shard_records_per_s: float = 1000 (records/s, more than 0)" in text
     assert (GiveUp.__doc__ or "").startswith("The worker gives the shard up, for another worker to try.\n\nOptions:\n")
     assert GiveUp(cool_down_s=1).__doc__ == "The worker gives the shard up, for another worker to try."
 

@@ -180,7 +180,8 @@ def test_the_tables_are_those_of_the_code() -> None:
 def test_every_field_that_is_shown_says_what_it_means() -> None:
     for table in reference.TABLES.values():
         assert [line for line in table().splitlines() if "|  |" in line] == []
-    assert len(reference.options_table().splitlines()) == 2 + len(ProducerOptions.__struct_fields__)
+    rows = [line for line in reference.options_table().splitlines() if line.startswith("|")]
+    assert len(rows) == 2 + len(ProducerOptions.__struct_fields__)
 
 
 def shown_signature(method: Any) -> str:
