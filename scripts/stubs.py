@@ -12,6 +12,7 @@ from typing import Any
 
 LAZY = (
     "shardway",
+    "shardway.aggregates",
     "shardway.checkpoints",
     "shardway.dead_letters",
     "shardway.inspect",

@@ -2,8 +2,8 @@
 
 What most programs need is named here; more is in `shardway.leases`, `shardway.checkpoints`, `shardway.dead_letters`,
 `shardway.fences`, `shardway.errors`, `shardway.events`, `shardway.statistics`, `shardway.deserializers`,
-`shardway.telemetry`, `shardway.testing`, and, for programs that bring a stream or a table of their own,
-`shardway.ports`.
+`shardway.aggregates`, `shardway.aws_lambda`, `shardway.telemetry`, `shardway.testing`, and, for programs that bring a
+stream or a table of their own, `shardway.ports`.
 Names are loaded when first used, so that ``import shardway`` stays cheap.
 """
 
