@@ -32,7 +32,7 @@ from shardway import Consumer
 from shardway.leases import MemoryLeaseTable
 from shardway.runtime.shard.listener import Origin
 from shardway.testing import LocalKinesis
-from shardway.testing.memory_stream import MemoryStream
+from shardway.testing.streams.memory_stream import MemoryStream
 
 if TYPE_CHECKING:
     from argparse import Namespace

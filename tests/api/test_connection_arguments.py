@@ -18,7 +18,7 @@ from shardway import (
 )
 from shardway.leases import MemoryLeaseTable
 from shardway.testing import LocalKinesis
-from shardway.testing.memory_stream import MemoryStream
+from shardway.testing.streams.memory_stream import MemoryStream
 from shardway.wiring import connection_of
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from shardway.inspect.reads.paces import ShardPaces
 from shardway.inspect.reads.wire import READS, ReadingWire
 from shardway.local import LocalKinesis
 from shardway.model import IteratorAt, StreamName
-from shardway.testing.sim.loop import VirtualLoop, VirtualTime
+from shardway.testing.sim.loop import VirtualLoop
+from shardway.testing.sim.virtual_time import VirtualTime
 from shardway.wiring import ConnectionOptions
 
 WRITES = (

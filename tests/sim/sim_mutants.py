@@ -46,7 +46,7 @@ from shardway.runtime.worker.presence import Presence
 from shardway.runtime.worker.sharded_stream import StreamPart
 from shardway.testing.sim import simulator
 from shardway.testing.sim.plan import Crash, Cut, Join, Leave, Merge, Noise, Outage, Pause, Seek, Service, Split
-from shardway.testing.sim.services import TableConnection
+from shardway.testing.sim.services.table import TableConnection
 
 if TYPE_CHECKING:
     import pytest

@@ -34,8 +34,8 @@ from shardway.testing.sim.plan import (
     Split,
     Way,
 )
-from shardway.testing.sim.process import PROGRAMS
-from shardway.testing.sim.services import EPOCH_S
+from shardway.testing.sim.programs import PROGRAMS
+from shardway.testing.sim.services.stream import EPOCH_S
 from tests.options_kit import options_of
 
 if TYPE_CHECKING:

@@ -20,8 +20,11 @@ from shardway.options import ConsumerOptions
 from shardway.runtime.consumer.consumer import Consumer
 from shardway.telemetry import prometheus_page
 from shardway.telemetry.exporting import Totals
-from shardway.testing.sim.loop import VirtualLoop, VirtualTime, drop
-from shardway.testing.sim.services import Link, ServiceTime, SimulatedSource, StreamWire, wall_clock
+from shardway.testing.sim.loop import VirtualLoop, drop
+from shardway.testing.sim.services.link import Link
+from shardway.testing.sim.services.stream import ServiceTime
+from shardway.testing.sim.services.stream_wire import SimulatedSource, StreamWire, wall_clock
+from shardway.testing.sim.virtual_time import VirtualTime
 from tests.options_kit import options_of
 from tests.runtime.consumer.faulty_tables import FaultyTable
 

@@ -13,7 +13,7 @@ from shardway.events import RecordDeadLettered
 from shardway.model import OutRecord, Position, StartingPosition
 from shardway.policies import DeadLettersTo, DeadLettersToFile, Retry
 from shardway.testing import TestConsumer, UnsettledError, VirtualLoop, records_of_file
-from shardway.testing import consumer as consumers
+from shardway.testing.consumer import passing_time
 from tests.options_kit import arguments_of
 
 if TYPE_CHECKING:
@@ -384,7 +384,7 @@ def test_it_runs_in_virtual_time_too() -> None:
 async def test_on_a_loop_of_another_kind_everything_works_but_time_passes_as_it_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(consumers, "_is_of_asyncio", lambda loop: False)
+    monkeypatch.setattr(passing_time, "_is_of_asyncio", lambda loop: False)
     async with TestConsumer(["a"], ends=False, **arguments_of(failover_s=2.5)) as consumer:
         async for batch in consumer:
             with batch:

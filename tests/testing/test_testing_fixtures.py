@@ -8,10 +8,10 @@ import pytest
 
 from shardway import OutRecord, Producer
 from shardway.core.aggregation.writer import encode_aggregate
-from shardway.testing.memory_stream import name_of_test
+from shardway.testing.streams.served_stream import name_of_test
 
 if TYPE_CHECKING:
-    from shardway.testing.memory_stream import ServedStream
+    from shardway.testing.streams.served_stream import ServedStream
 
 pytest_plugins = ["pytester"]
 

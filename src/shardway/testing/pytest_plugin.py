@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from shardway.local.embedded import LocalKinesis
-    from shardway.testing.consumer import TestConsumer
-    from shardway.testing.memory_stream import ServedStream
+    from shardway.testing.consumer.consumer import TestConsumer
+    from shardway.testing.streams.served_stream import ServedStream
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -57,7 +57,7 @@ def kinesis_stream(
 
     ``@pytest.mark.kinesis(shards=4, name="orders")`` says how many shards, and its name; by default 1, and the test's.
     """
-    from shardway.testing.memory_stream import ServedStream, name_of_test
+    from shardway.testing.streams.served_stream import ServedStream, name_of_test
 
     marked = _marked(request)
     name = marked.get("name") or name_of_test(request.node.name)
@@ -71,8 +71,8 @@ def make_consumer(request: pytest.FixtureRequest) -> Callable[..., TestConsumer]
     ``@pytest.mark.kinesis(shards=4, name="orders")`` holds here too.
     """
     from shardway.stores.memory import MemoryLeaseTable
-    from shardway.testing.consumer import TestConsumer
-    from shardway.testing.memory_stream import MemoryStream
+    from shardway.testing.consumer.consumer import TestConsumer
+    from shardway.testing.streams.memory_stream import MemoryStream
 
     marked = _marked(request)
     stream = MemoryStream(marked.get("name") or "orders", shards=marked.get("shards", 1))

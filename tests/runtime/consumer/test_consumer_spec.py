@@ -12,7 +12,7 @@ from shardway import Consumer, LeaseOptions, OptionError, SyncConsumer
 from shardway.policies import DeadLettersToStream
 from shardway.runtime.consumer.lifecycle import ShardChange
 from shardway.runtime.consumer.spec import ConsumerSpec, consumer_spec
-from shardway.testing.memory_stream import MemoryStream
+from shardway.testing.streams.memory_stream import MemoryStream
 
 
 def spec_of(stream: Any = "orders", **arguments: Any) -> ConsumerSpec:

@@ -14,7 +14,7 @@ from shardway.events import ShardLeft
 from shardway.leases import MemoryLeaseTable
 from shardway.runtime.shard.listener import Origin
 from shardway.tasks import LOOKS_AT_ONCE_MAX
-from shardway.testing.memory_stream import MemoryStream
+from shardway.testing.streams.memory_stream import MemoryStream
 from tests.options_kit import arguments_of
 from tests.runtime.consumer.face_kit import DEADLINE_S, settings, until
 

@@ -1,5 +1,5 @@
 # ruff: noqa: D102 - the methods of an event loop are documented where asyncio declares them
-"""An asyncio event loop in virtual time: nothing waits, the time jumps to whatever is due next.
+"""An asyncio event loop in virtual time.
 
 The same program takes the same steps at the same times in each run. Several loops may share one time, each with a
 clock of its own: so a fleet of processes runs in one thread, and one of them can stand still or die.
@@ -16,147 +16,28 @@ import sys
 import threading
 import weakref
 from asyncio import events
-from asyncio.log import logger
 from collections import deque
 from typing import TYPE_CHECKING, Any, TypeVarTuple, Unpack
 
 from shardway.tasks import forget
+from shardway.testing.sim.loop_options import LoopOptions
+from shardway.testing.sim.outside import NoOutside, RealInputOutputError
+from shardway.testing.sim.virtual_time import VirtualTime
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
     from contextvars import Context
 
-# --- what a loop does with the outside ------------------------------------------------------------
-# What an event loop does with the outside is refused: sockets, pipes, processes, threads and signals have real times.
-
-
-class RealInputOutputError(RuntimeError):
-    """The program asked a virtual loop for a connection, a thread or a process, whose times no seed can fix."""
-
-
-def _refusing(name: str) -> Any:
-    def refuse(self: object, *args: Any, **more: Any) -> Any:
-        raise RealInputOutputError(f"{name}: a virtual loop has no sockets, processes, threads or signals")
-
-    refuse.__name__ = name
-    return refuse
-
-
-class NoOutside(asyncio.AbstractEventLoop):
-    """The part of a loop that reaches out of it: each call raises RealInputOutputError."""
-
-    getaddrinfo = _refusing("getaddrinfo")
-    getnameinfo = _refusing("getnameinfo")
-    create_connection = _refusing("create_connection")
-    create_server = _refusing("create_server")
-    create_unix_connection = _refusing("create_unix_connection")
-    create_unix_server = _refusing("create_unix_server")
-    connect_accepted_socket = _refusing("connect_accepted_socket")
-    create_datagram_endpoint = _refusing("create_datagram_endpoint")
-    connect_read_pipe = _refusing("connect_read_pipe")
-    connect_write_pipe = _refusing("connect_write_pipe")
-    subprocess_shell = _refusing("subprocess_shell")
-    subprocess_exec = _refusing("subprocess_exec")
-    add_reader = _refusing("add_reader")
-    remove_reader = _refusing("remove_reader")
-    add_writer = _refusing("add_writer")
-    remove_writer = _refusing("remove_writer")
-    sock_recv = _refusing("sock_recv")
-    sock_recv_into = _refusing("sock_recv_into")
-    sock_recvfrom = _refusing("sock_recvfrom")
-    sock_recvfrom_into = _refusing("sock_recvfrom_into")
-    sock_sendall = _refusing("sock_sendall")
-    sock_sendto = _refusing("sock_sendto")
-    sock_connect = _refusing("sock_connect")
-    sock_accept = _refusing("sock_accept")
-    sock_sendfile = _refusing("sock_sendfile")
-    sendfile = _refusing("sendfile")
-    start_tls = _refusing("start_tls")
-    run_in_executor = _refusing("run_in_executor")
-    set_default_executor = _refusing("set_default_executor")
-    add_signal_handler = _refusing("add_signal_handler")
-    remove_signal_handler = _refusing("remove_signal_handler")
-
-
-# --- the loop -------------------------------------------------------------------------------------
-
+    from shardway.testing.sim.virtual_time import Moment
 
 Ts = TypeVarTuple("Ts")
-
-STEPS_AT_ONE_TIME_MAX = 1_000_000
-"""The number of steps without any time between them above which a program is taken to turn in a circle."""
 
 
 class DeadlockError(RuntimeError):
     """Everything waits, and nothing is due any more: what is awaited will never come."""
 
 
-class Moment:
-    """Something that is due at a time; ``cancel`` it, and it does not happen."""
-
-    __slots__ = ("_call", "when_s")
-
-    def __init__(self, when_s: float, call: Callable[[], object]) -> None:
-        self.when_s = when_s
-        self._call: Callable[[], object] | None = call
-
-    def cancel(self) -> None:
-        """Let it not happen any more."""
-        self._call = None
-
-
-class VirtualTime:
-    """Seconds that pass as soon as nothing is left to be done before them. What is due at one time is done in the
-    order in which it was asked for.
-    """
-
-    def __init__(self, now_s: float = 0.0, *, steps_max: int = STEPS_AT_ONE_TIME_MAX) -> None:
-        """``steps_max``: a program that takes more of them without any time between raises RuntimeError."""
-        self.now_s = now_s
-        self.steps_max = steps_max
-        self._due: list[tuple[float, int, Moment]] = []
-        self._asked = 0
-        self._steps = 0
-
-    def at(self, when_s: float, call: Callable[[], object]) -> Moment:
-        """Have ``call`` made at this time, or now if that is past."""
-        moment = Moment(max(when_s, self.now_s), call)
-        self._asked += 1
-        heapq.heappush(self._due, (moment.when_s, self._asked, moment))
-        return moment
-
-    def after(self, delay_s: float, call: Callable[[], object]) -> Moment:
-        """Have ``call`` made ``delay_s`` from now."""
-        return self.at(self.now_s + delay_s, call)
-
-    def step(self, until_s: float = math.inf) -> bool:
-        """Do what is due next, at its time. Return False where nothing is due until ``until_s``."""
-        while self._due:
-            when_s, _, moment = self._due[0]
-            if when_s > until_s:
-                return False
-            heapq.heappop(self._due)
-            call = moment._call
-            if call is None:
-                continue
-            if when_s > self.now_s:
-                self.now_s = when_s
-                self._steps = 0
-            self._steps += 1
-            if self._steps > self.steps_max:
-                raise RuntimeError(f"at {self.now_s:.6f} s the program turns in a circle: no time passes")
-            call()
-            return True
-        return False
-
-    def run(self, until_s: float) -> None:
-        """Do all that is due until ``until_s``, which is the time afterwards."""
-        while self.step(until_s):
-            pass
-        self.now_s = max(self.now_s, until_s)
-
-
-class VirtualLoop(NoOutside):
+class VirtualLoop(LoopOptions, NoOutside):
     """An event loop without I/O, for ``asyncio.Runner(loop_factory=VirtualLoop)`` or as one of several on one ``time``.
 
     Its clock shows ``offset_s`` + ``rate`` · the virtual seconds. A program that awaits what can never come ends with
@@ -166,10 +47,10 @@ class VirtualLoop(NoOutside):
     def __init__(self, time: VirtualTime | None = None, *, rate: float = 1.0, offset_s: float = 0.0) -> None:
         if rate <= 0:
             raise ValueError("a clock goes forward: rate is more than 0")
+        super().__init__()
         self.virtual = VirtualTime() if time is None else time
         self.rate = rate
         self.offset_s = offset_s
-        self.on_error: Callable[[dict[str, Any]], None] | None = None
         self._ready: deque[asyncio.Handle] = deque()
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._timers_asked = 0
@@ -181,8 +62,6 @@ class VirtualLoop(NoOutside):
         self._stopping = False
         self._running = False
         self._closed = False
-        self._debug = False
-        self._task_factory: Any = None
         self._generators: weakref.WeakSet[AsyncGenerator[Any, Any]] = weakref.WeakSet()
 
     # --- time -----------------------------------------------------------------------------------
@@ -410,38 +289,6 @@ class VirtualLoop(NoOutside):
             task: asyncio.Task[Any] = self._task_factory(self, coro, name=name, context=context, **more)
             return task
         return asyncio.Task(coro, loop=self, name=name, context=context, **more)
-
-    def set_task_factory(self, factory: Any) -> None:
-        self._task_factory = factory
-
-    def get_task_factory(self) -> Any:
-        return self._task_factory
-
-    # --- errors ---------------------------------------------------------------------------------
-
-    def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Give an error to ``on_error``, if that is set; else do as asyncio does by default."""
-        if self.on_error is not None:
-            self.on_error(context)
-        else:
-            self.default_exception_handler(context)
-
-    def default_exception_handler(self, context: dict[str, Any]) -> None:
-        """Write an error to asyncio's logger."""
-        more = ", ".join(f"{name}={value!r}" for name, value in context.items() if name not in ("message", "exception"))
-        logger.error("%s (%s)", context.get("message"), more, exc_info=context.get("exception"))
-
-    def set_exception_handler(self, handler: Any) -> None:
-        self.on_error = None if handler is None else lambda context: handler(self, context)
-
-    def get_exception_handler(self) -> Any:
-        return self.on_error
-
-    def get_debug(self) -> bool:
-        return self._debug
-
-    def set_debug(self, enabled: bool) -> None:
-        self._debug = enabled
 
 
 def drop(loop: VirtualLoop, tasks: list[asyncio.Task[Any]]) -> None:

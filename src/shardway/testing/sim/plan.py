@@ -219,7 +219,7 @@ class FaultPlan:
     stall_s: float = 0.0
     """Seconds after which records that are not settled are delivered again; 0: they are not."""
     program: str = "batches"
-    """The name of a program of `shardway.testing.sim.process`; a simulator that is given a program of its own does not
+    """The name of a program of `shardway.testing.sim.programs`; a simulator that is given a program of its own does not
     look here.
     """
     options: dict[str, float | str] = field(default_factory=dict)

@@ -22,7 +22,6 @@ from shardway.testing.sim.history.history import History
 from shardway.testing.sim.history.journal import BrokenRule
 from shardway.testing.sim.history.promises import Promises
 from shardway.testing.sim.history.shard_story import BAD, STREAM
-from shardway.testing.sim.loop import VirtualTime
 from shardway.testing.sim.plan import (
     Crash,
     Cut,
@@ -39,8 +38,11 @@ from shardway.testing.sim.plan import (
     SlowHandler,
     Split,
 )
-from shardway.testing.sim.process import PROGRAMS, HandlerError, Process
-from shardway.testing.sim.services import EPOCH_S, ServiceTime, SimulatedStream, SimulatedTable, now
+from shardway.testing.sim.process import Process
+from shardway.testing.sim.programs import PROGRAMS, HandlerError
+from shardway.testing.sim.services.stream import EPOCH_S, ServiceTime, SimulatedStream
+from shardway.testing.sim.services.table import SimulatedTable, now
+from shardway.testing.sim.virtual_time import VirtualTime
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -96,7 +98,7 @@ class Report:
 
 class Simulator:
     """Runs a plan, once. ``program(consumer, process)`` is what each process does with its consumer; by default the
-    plan names one of `shardway.testing.sim.process`. ``options`` go before those of the plan.
+    plan names one of `shardway.testing.sim.programs`. ``options`` go before those of the plan.
     """
 
     def __init__(
