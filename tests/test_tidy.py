@@ -275,6 +275,7 @@ MAY_MAKE_TASKS = {
     "shardway.testing.sim": "a simulated process has a loop of its own, which hears of each error",
     # A group raises at its end what its tasks raised, so the code that made them hears of it.
     "shardway.runtime.consumer.handlers": "groups",
+    "shardway.waiting": "groups",
 }
 
 

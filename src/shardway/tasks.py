@@ -7,9 +7,6 @@ consumer ends. The same holds for threads (`thread`). Nothing else in the packag
 
 It is an error, too, that a task ends cancelled though it was not asked to: what it waited for was cancelled, and it let
 that out. asyncio takes such an end for no failure, and what the task was for would stop in silence.
-
-The functions that wait for others stand here, too: for an event, for calls side by side, and for another thread's
-`Reply`.
 """
 
 from __future__ import annotations
@@ -19,23 +16,21 @@ import asyncio
 import contextlib
 import logging
 import threading
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, TypeVarTuple, Unpack
 
-from shardway.errors import TransportError
+from shardway.reply import Reply
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+    from collections.abc import Callable, Coroutine
 
 T = TypeVar("T")
-G = TypeVar("G")
+
 Ts = TypeVarTuple("Ts")
 Heard: TypeAlias = "Callable[[BaseException], object]"
 """A function that hears what ended a task or a thread."""
 
-PART_S = 0.05
-"""Seconds for which a thread goes on with a long piece of work before others have their turn."""
+
 log = logging.getLogger("shardway.tasks")
 
 _running: set[asyncio.Future[Any]] = set()  # A loop keeps no task alive that nothing else refers to.
@@ -256,117 +251,3 @@ def _note(task: asyncio.Future[Any]) -> None:
     error = None if task.cancelled() else task.exception()
     if error is not None and not isinstance(error, StopAsyncIteration):
         log.debug("an error of work that was given up: %s", type(error).__name__)
-
-
-# --- waiting --------------------------------------------------------------------------------------
-
-
-async def wait_set(event: asyncio.Event, timeout_s: float | None) -> None:
-    """Wait until the event is set, at most ``timeout_s`` seconds; None: as long as it takes.
-
-    (Python 3.11's ``wait_for`` may lose a cancellation that comes with the event.)
-    """
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(timeout_s):
-            await event.wait()
-
-
-LOOKS_AT_ONCE_MAX = 32
-"""The most calls to a lease table that one task makes side by side."""
-
-
-async def side_by_side(work: Callable[[T], Awaitable[object]], given: Iterable[T], at_once_max: int) -> None:
-    """Do the work with each of the given, for at most ``at_once_max`` at the same time. An error of one holds up no
-    other: when all are through, the first error is raised that repeating does not mend, else the first error.
-    """
-    if not (todo := list(given)):
-        return
-    left, errors = iter(todo), list[Exception]()
-
-    async def hand() -> None:
-        for one in left:
-            try:
-                await work(one)
-            except asyncio.CancelledError as error:
-                if is_cancelled():
-                    raise
-                errors.append(TransportError("no answer came: what was waited for was cancelled"))
-                errors[-1].__cause__ = error
-            except Exception as error:
-                errors.append(error)
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(min(at_once_max, len(todo))):
-            group.create_task(hand())
-    if errors:
-        raise next((error for error in errors if not getattr(error, "retryable", False)), errors[0])
-
-
-def next_part(left: Iterator[G], look: Callable[[G], T], *, most: int | None = None) -> list[T]:
-    """Return what ``look`` makes of the next items, as many as `PART_S` lets it look at and at most ``most``; an empty
-    list: there are no more. A thread does a long piece of work so: other threads have their turn between two parts, and
-    a caller that is cancelled waits for no more than one.
-    """
-    found: list[T] = []
-    end_s = time.monotonic() + PART_S
-    for one in left:
-        found.append(look(one))
-        if len(found) == most or time.monotonic() >= end_s:
-            break
-    return found
-
-
-def is_cancelled() -> bool:
-    """True when the current task is asked to end. Otherwise a CancelledError comes from what the task waited for."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
-# --- between threads ------------------------------------------------------------------------------
-# Python's own futures, events and conditions take their lock in functions of Python's: a signal handler that raises
-# just then leaves it taken, and the thread that tells the outcome would wait for that lock for ever, with the loop on
-# it.
-
-
-class Reply(Generic[T]):
-    """A result, or an error, that comes from another thread. One thread waits for it, and the first that is set
-    counts.
-    """
-
-    __slots__ = ("_came", "_error", "_is_done", "_result")
-
-    def __init__(self) -> None:
-        self._came = threading.Lock()  # It is taken until the reply is set; nothing is done while it is held.
-        self._came.acquire()
-        self._is_done = False
-        self._result: T | None = None
-        self._error: BaseException | None = None
-
-    def done(self) -> bool:
-        """True once the reply is set."""
-        return self._is_done
-
-    def set_result(self, result: T) -> None:
-        """Set the result."""
-        if not self._is_done:
-            self._result = result
-            self._tell()
-
-    def set_exception(self, error: BaseException) -> None:
-        """Set an error: there is no result."""
-        if not self._is_done:
-            self._error = error
-            self._tell()
-
-    def result(self, timeout_s: float | None = None) -> T:
-        """Wait for the reply. Returns the result, or raises the error, or TimeoutError after ``timeout_s`` seconds."""
-        if not self._is_done and not self._came.acquire(timeout=-1 if timeout_s is None else max(0.0, timeout_s)):
-            raise TimeoutError("there is no answer yet")
-        if self._error is not None:
-            raise self._error
-        return self._result  # type: ignore[return-value]
-
-    def _tell(self) -> None:
-        self._is_done = True
-        with contextlib.suppress(RuntimeError):  # Two threads may set it at the same time.
-            self._came.release()

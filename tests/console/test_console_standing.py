@@ -19,7 +19,7 @@ from shardway.console.settings import ConsoleSettings
 from shardway.inspect import LagReport, ShardLag
 from shardway.inspect.lag.reports import State
 from shardway.local.options import DEFAULT_ACCOUNT_ID
-from shardway.tasks import wait_set
+from shardway.waiting import wait_set
 from tests.cli.tables_kit import SHARDS, lease, make_table
 from tests.console.asking import TOKEN, ask
 

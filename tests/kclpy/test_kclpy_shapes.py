@@ -8,6 +8,7 @@ import pytest
 
 from shardway.core.aggregation.writer import encode_aggregate
 from shardway.core.leases import writes
+from shardway.core.leases.conditional_write import Done
 from shardway.stores.memory import MemoryLeaseTable
 from tests.kclpy.kclpy_kit import SHARD_ID, STREAM, Journal, put, running
 
@@ -94,7 +95,7 @@ async def test_a_lease_that_another_has_taken_is_told_as_lost_and_nothing_is_sto
     async with running(local, table, f"shapes:{shape}", failover_s=0.5) as worker:
         await worker.until(lambda: len(journal.datas()) == 1)
         row = await table.get(SHARD_ID)
-        while row is not None and not isinstance(await table.write(writes.take(row, "thief")), writes.Done):
+        while row is not None and not isinstance(await table.write(writes.take(row, "thief")), Done):
             row = await table.get(SHARD_ID)
         await worker.until(lambda: end_of(journal, SHARD_ID))
         assert end_of(journal, SHARD_ID) == [LOST[shape]]
@@ -124,7 +125,7 @@ async def test_a_checkpoint_by_the_number_alone_leaves_the_rest_of_an_aggregate_
         await worker.until(lambda: table.rows() and table.rows()[0].checkpoint.is_position)
         assert len(journal.datas()) == 3
         row = await table.get(SHARD_ID)
-        while row is not None and not isinstance(await table.write(writes.take(row, "thief")), writes.Done):
+        while row is not None and not isinstance(await table.write(writes.take(row, "thief")), Done):
             row = await table.get(SHARD_ID)
         await worker.until(lambda: end_of(journal, SHARD_ID))
     row = await table.get(SHARD_ID)

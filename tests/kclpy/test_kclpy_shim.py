@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardway.kclpy.shim import kcl, messages, v2, v3
+from shardway.kclpy.shim import dispatch, kcl, messages, v2, v3
 from shardway.stores.memory import MemoryLeaseTable
 from tests.kclpy.kclpy_kit import SHARD_ID, put, running
 
@@ -149,7 +149,7 @@ def test_an_older_processor_cannot_checkpoint_once_its_lease_is_lost() -> None:
 
 @pytest.mark.parametrize("line", [{}, {"action": "dance"}, {"action": "initialize"}])
 def test_a_line_that_is_no_message_ends_the_process(line: dict[str, Any]) -> None:
-    with pytest.raises(messages.MalformedAction):
+    with pytest.raises(dispatch.MalformedAction):
         served(Bare(), line)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardway.core.leases import writes
+from shardway.core.leases.conditional_write import Done
 from shardway.events import BatchFailed, RecordsSkipped
 from shardway.kclpy.processor import ProcessorGoneError, ProcessorProcess
 from shardway.kclpy.session import OnError, SessionOptions, ShardSession
@@ -31,7 +32,7 @@ async def steal(table: LeaseTable) -> None:
     while True:
         row = await table.get(SHARD_ID)
         assert row is not None
-        if isinstance(await table.write(writes.take(row, "thief")), writes.Done):
+        if isinstance(await table.write(writes.take(row, "thief")), Done):
             return
 
 

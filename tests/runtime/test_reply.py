@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from shardway.tasks import Reply
+from shardway.reply import Reply
 
 
 def test_what_is_told_first_counts() -> None:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from shardway.errors import ThrottledError
-from shardway.tasks import side_by_side
+from shardway.waiting import side_by_side
 
 
 @pytest.mark.parametrize("at_once_max", [1, 3, 100])

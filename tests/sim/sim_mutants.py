@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardway.core.assignment import decide, shardway_fleet, strategies, views
 from shardway.core.assignment.lease_births import Birth, births_at_end
-from shardway.core.leases import Done, Unknown, lease_row, writes
+from shardway.core.leases import Done, Unknown, conditional_write, lease_row, writes
 from shardway.core.leases.checkpoint import Checkpoint
 from shardway.core.leases.membership import WorkerRows
 from shardway.core.leases.tenure import events as tenure_events
@@ -141,7 +141,7 @@ def unknown_outcomes_count_as_done(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_was_applied_is_not_recognized(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(writes, "applied", lambda write, row: False)
+    patch.setattr(conditional_write, "applied", lambda write, row: False)
 
 
 def stale_reads_are_trusted(patch: pytest.MonkeyPatch) -> None:

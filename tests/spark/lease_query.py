@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from shardway.aws.dynamodb.lease_table import DynamoLeaseTable
 from shardway.aws.options import ConnectionOptions, Credentials
 from shardway.core.leases import writes
+from shardway.core.leases.conditional_write import Done
 from shardway.options import LeaseOptions
 from shardway.spark.driver.driver import Driver
 from shardway.spark.driver.pace import Pace
@@ -121,7 +122,7 @@ class Query:
                 async with asyncio.timeout(DEADLINE_S):
                     while True:
                         (row,) = [row for row in (await table.scan(consistent=True)).rows if row.key == key]
-                        if isinstance(await table.write(writes.delete(row)), writes.Done):
+                        if isinstance(await table.write(writes.delete(row)), Done):
                             return row
             finally:
                 await table.close()

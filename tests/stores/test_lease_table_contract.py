@@ -12,8 +12,8 @@ from shardway.aws.dynamodb.lease_table import DynamoLeaseTable
 from shardway.core.assignment.kcl.fleet import Place
 from shardway.core.assignment.kcl.rows import metrics_row
 from shardway.core.leases import Checkpoint, Done, LeaseRow, Refused, writes
+from shardway.core.leases.conditional_write import resolve
 from shardway.core.leases.worker_row import WorkerRow
-from shardway.core.leases.writes import resolve
 from shardway.ports import SharedWithKcl
 from tests.stores.lease_kit import at, done, full_row, made
 

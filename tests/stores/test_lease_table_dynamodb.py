@@ -17,7 +17,7 @@ from shardway.aws.dynamodb.values import plain, plain_item, typed, typed_item
 from shardway.aws.options import ConnectionOptions
 from shardway.core.assignment.kcl.fleet import Coordination, Place
 from shardway.core.assignment.kcl.rows import metrics_row
-from shardway.core.leases import Done, LeaseRow, NotALeaseError, Refused, Unknown, writes
+from shardway.core.leases import Done, LeaseRow, NotALeaseError, Refused, Unknown, conditional_write, writes
 from shardway.core.leases.tenure import commands as tenure_commands
 from shardway.core.leases.tenure import events as tenure_events
 from shardway.core.leases.tenure.machine import claim, step
@@ -342,7 +342,9 @@ async def test_an_error_that_tells_nothing_is_an_unknown_outcome(
     assert found is not None
     assert found.counter == 3 + is_applied
     assert outcome == Unknown(reason)
-    assert writes.resolve(writes.renew(ROW), found) == (Done(found) if is_applied else Unknown("the row is as it was"))
+    assert conditional_write.resolve(writes.renew(ROW), found) == (
+        Done(found) if is_applied else Unknown("the row is as it was")
+    )
 
 
 @pytest.mark.parametrize("what", ["create", "put_worker", "delete_worker", "delete"])

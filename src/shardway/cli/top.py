@@ -28,7 +28,7 @@ from shardway.cli.terminal import ENTER, pressed_keys, whole_screen, write_text
 from shardway.errors import OptionError, ShardwayError
 from shardway.inspect.moments import span_s
 from shardway.shown import one_line
-from shardway.tasks import wait_set
+from shardway.waiting import wait_set
 from shardway.wiring import ConnectionOptions
 
 if TYPE_CHECKING:

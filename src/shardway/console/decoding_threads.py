@@ -11,7 +11,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
-from shardway.tasks import next_part
+from shardway.waiting import next_part
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable

@@ -14,7 +14,7 @@ from starlette.responses import Response, StreamingResponse
 from shardway.console.console import Console
 from shardway.console.page import BEAT_S, HEADERS, PADDING, PageError, console_of
 from shardway.console.pages import applications, jobs, overview, streams
-from shardway.tasks import wait_set
+from shardway.waiting import wait_set
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

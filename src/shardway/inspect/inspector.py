@@ -53,7 +53,7 @@ from shardway.inspect.values import (
     StreamView,
 )
 from shardway.model import IteratorAt
-from shardway.tasks import side_by_side
+from shardway.waiting import side_by_side
 from shardway.wiring import stream_name
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from shardway.local.counters import Stats
 from shardway.local.options import LocalOptions, environment
 from shardway.local.server import LocalServer
 from shardway.local.spawned import SpawnedKinesis
-from shardway.tasks import Reply, logged, thread
+from shardway.reply import Reply
+from shardway.tasks import logged, thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ from shardway.local import eventstream
 from shardway.local.answers import AMZ_CBOR, AMZ_JSON, Answers
 from shardway.local.http_messages import AfterAnswer, Answer, ChunkedOut
 from shardway.local.model import ModelError
-from shardway.tasks import wait_set
+from shardway.waiting import wait_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,6 +18,7 @@ from shardway.core.assignment.strategies import EqualCounts
 from shardway.core.assignment.views import lease_view, worker_view
 from shardway.core.handoff.owner import OwnerEvent
 from shardway.core.leases import LeaseRow, lease_row, writes
+from shardway.core.leases.conditional_write import Done, Refused, Unknown
 from shardway.core.leases.counters import ObservedCounters
 from shardway.core.leases.membership import WorkerRows
 from shardway.core.leases.tenure import commands as tenure_commands
@@ -26,7 +27,6 @@ from shardway.core.leases.tenure.machine import claim, receive, step
 from shardway.core.leases.tenure.state import Loss, State, Tenure
 from shardway.core.leases.tenure.times import LeaseTimes
 from shardway.core.leases.worker_row import WorkerRow
-from shardway.core.leases.writes import Done, Refused, Unknown
 from shardway.core.worker import actions, events, machine
 from shardway.core.worker.state import Terms, WorkerState
 from tests.core.handoff.handoff_world import DELIVERS

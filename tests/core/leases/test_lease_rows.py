@@ -13,7 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardway.core.leases import Checkpoint, LeaseKey, LeaseRow, NotALeaseError, StreamKey, is_lease, lease_row, writes
+from shardway.core.leases import (
+    Checkpoint,
+    LeaseKey,
+    LeaseRow,
+    NotALeaseError,
+    StreamKey,
+    conditional_write,
+    is_lease,
+    lease_row,
+    writes,
+)
 from shardway.core.leases.listing import listing_of
 from shardway.model import Position
 
@@ -221,7 +231,7 @@ def test_a_lease_that_an_operator_moves_goes_back_without_an_owner(end: bool) ->
     assert moved == LeaseRow(
         key=row.key, counter=6, checkpoint=to, children=frozenset({"child"} if end else ()), others=row.others
     )
-    assert writes.applied(write, moved)
+    assert conditional_write.applied(write, moved)
     assert write.allowed_on(row.attributes())
     for other in (replace(row, counter=6), replace(row, checkpoint=Checkpoint.LATEST), replace(row, owner=None)):
         assert not write.allowed_on(other.attributes())

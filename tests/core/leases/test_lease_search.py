@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardway.core.assignment import views
-from shardway.core.leases import Kind, LeaseRow, writes
+from shardway.core.leases import Kind, LeaseRow, conditional_write, writes
 from shardway.core.leases.row import CHECKPOINT, PROCESS
 from shardway.core.leases.tenure import commands, events, machine
 from shardway.core.leases.tenure.state import State, Tenure
@@ -95,7 +95,6 @@ def test_no_two_tenures_no_checkpoint_back_none_past_the_fence_no_fence_lifted_b
 # --- each rule, taken away ------------------------------------------------------------------------
 
 confirmed = machine._confirm
-applied = writes.applied
 
 
 def no_self_fence(patch: pytest.MonkeyPatch) -> None:
@@ -145,11 +144,11 @@ def the_same_counter_is_ones_own(patch: pytest.MonkeyPatch) -> None:
     def careless(write: Any, row: Any) -> bool:
         return row is not None and all(row.attributes().get(name) == value for name, value in write.changes)
 
-    patch.setattr(writes, "applied", careless)
+    patch.setattr(conditional_write, "applied", careless)
 
 
 def a_write_that_was_answered_with_an_error_was_not_made(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(writes, "applied", lambda write, row: False)
+    patch.setattr(conditional_write, "applied", lambda write, row: False)
 
 
 def a_lease_that_was_received_counts_from_now(patch: pytest.MonkeyPatch) -> None:
@@ -223,7 +222,7 @@ def the_same_name_shows_the_writer(patch: pytest.MonkeyPatch) -> None:
         changes = {name: value for name, value in write.changes if name != PROCESS}
         return row is not None and all(row.attributes().get(name) == value for name, value in changes.items())
 
-    patch.setattr(writes, "applied", careless)
+    patch.setattr(conditional_write, "applied", careless)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from shardway.core.leases import Checkpoint, Done, Kind, LeaseRow, Refused, Unknown, writes
+from shardway.core.leases import Checkpoint, Done, Kind, LeaseRow, Refused, Unknown, conditional_write, writes
 from shardway.core.leases.tenure import commands, events, state
 from shardway.core.leases.tenure.machine import TABLE, receive
 from shardway.core.leases.tenure.state import Loss, State
@@ -816,11 +816,11 @@ def test_what_is_not_known_is_resolved_by_the_row() -> None:
     row = replace(FREE, owner="w1")
     cell = Cell(row)
     write = writes.checkpoint(row, at(5))
-    assert writes.resolve(write, row) == Unknown("the row is as it was")
-    assert writes.resolve(write, replace(row, counter=4)) == Refused(replace(row, counter=4))
-    assert writes.resolve(write, None) == Refused(None)
-    assert cell.write(write) == writes.resolve(write, cell.row) == Done(cell.row)
-    assert writes.resolve(writes.delete(row), None) == Done(None)
+    assert conditional_write.resolve(write, row) == Unknown("the row is as it was")
+    assert conditional_write.resolve(write, replace(row, counter=4)) == Refused(replace(row, counter=4))
+    assert conditional_write.resolve(write, None) == Refused(None)
+    assert cell.write(write) == conditional_write.resolve(write, cell.row) == Done(cell.row)
+    assert conditional_write.resolve(writes.delete(row), None) == Done(None)
 
 
 def test_writes_that_make_no_sense() -> None:

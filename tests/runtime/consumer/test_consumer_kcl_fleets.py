@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardway.core.leases import Done, LeaseRow, writes
+from shardway.core.leases.conditional_write import Kind
 from shardway.core.leases.tenure.state import Loss
-from shardway.core.leases.writes import Kind
 from shardway.events import FleetChanged
 from shardway.local import LocalKinesis
 from shardway.runtime.shard.listener import Origin

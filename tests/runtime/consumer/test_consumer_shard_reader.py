@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from shardway.core.leases import LeaseRow, writes
 from shardway.core.leases.checkpoint import Checkpoint
+from shardway.core.leases.conditional_write import Done, Unknown
 from shardway.core.leases.tenure import commands as tenure_commands
 from shardway.core.leases.tenure import events as tenure_events
 from shardway.core.leases.tenure.machine import claim
 from shardway.core.leases.tenure.state import Loss
 from shardway.core.leases.tenure.times import LeaseTimes
-from shardway.core.leases.writes import Done, Unknown
 from shardway.core.ledger.policy import LedgerPolicy
 from shardway.core.shard.checkpoints.cadence import Every, Prompt
 from shardway.model import Position

@@ -9,6 +9,7 @@ import pytest
 
 from shardway import StartingPosition
 from shardway.core.leases import writes
+from shardway.core.leases.conditional_write import Done
 from shardway.events import LeaseUnreadable
 from shardway.leases import MemoryLeaseTable
 from shardway.runtime.worker.shard_leases import ShardLeases
@@ -49,7 +50,7 @@ async def test_a_deleted_row_is_written_anew_by_its_owner(local: LocalKinesis, k
             await until(lambda: all(row.counter > 3 for row in table.rows()))
             counters = {row.key: row.counter for row in table.rows()}
             for row in table.rows():
-                while not isinstance(await table.write(writes.delete(await table.get(row.key) or row)), writes.Done):
+                while not isinstance(await table.write(writes.delete(await table.get(row.key) or row)), Done):
                     pass
             await until(lambda: len(table.rows()) == 2)
             assert all(row.counter > counters[row.key] for row in table.rows())

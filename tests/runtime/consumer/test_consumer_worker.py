@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardway.core.leases import Done, writes
-from shardway.core.leases.writes import Kind
+from shardway.core.leases.conditional_write import Kind
 from shardway.core.shard.checkpoints.cadence import Prompt
 from shardway.local import LocalKinesis
 from shardway.stores.memory import MemoryLeaseTable

@@ -13,8 +13,8 @@ from shardway.core.worker import held, state
 from shardway.events import ShardLeft
 from shardway.leases import MemoryLeaseTable
 from shardway.runtime.shard.listener import Origin
-from shardway.tasks import LOOKS_AT_ONCE_MAX
 from shardway.testing.streams.memory_stream import MemoryStream
+from shardway.waiting import LOOKS_AT_ONCE_MAX
 from tests.options_kit import arguments_of
 from tests.runtime.consumer.face_kit import DEADLINE_S, settings, until
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardway.core.leases.writes import Done, Kind, Unknown
+from shardway.core.leases.conditional_write import Done, Kind, Unknown
 from shardway.local import LocalKinesis
 from shardway.stores.memory import MemoryLeaseTable
 from tests.runtime.consumer.faulty_tables import FaultyTable

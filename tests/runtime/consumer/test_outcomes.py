@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardway.core.leases import writes
-from shardway.core.leases.writes import Done
+from shardway.core.leases.conditional_write import Done
 from shardway.core.ledger.parts import Part
 from shardway.core.shard.checkpoints.cadence import Prompt
 from shardway.errors import OptionError, ShardReadError

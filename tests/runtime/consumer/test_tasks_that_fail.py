@@ -24,7 +24,8 @@ from shardway.runtime.consumer.streams import OpenStream
 from shardway.runtime.threads.own_thread import OwnThread
 from shardway.runtime.worker.reading_ahead import WarmUp
 from shardway.runtime.worker.worker import Worker
-from shardway.tasks import NotAskedToEndError, side_by_side
+from shardway.tasks import NotAskedToEndError
+from shardway.waiting import side_by_side
 from tests.runtime.consumer.face_kit import DEADLINE_S, QUICK_LEASES, STREAM, consumer_of, put, until
 
 if TYPE_CHECKING:

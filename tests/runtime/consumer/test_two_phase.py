@@ -9,7 +9,7 @@ import pytest
 
 from shardway.core.leases import writes
 from shardway.core.leases.checkpoint import Checkpoint
-from shardway.core.leases.writes import Done
+from shardway.core.leases.conditional_write import Done
 from shardway.core.shard.checkpoints.cadence import Prompt
 from shardway.errors import CheckpointError
 from shardway.events import PendingCheckpointFound

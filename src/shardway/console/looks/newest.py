@@ -22,7 +22,7 @@ from shardway.errors import OptionError
 from shardway.inspect.records.seen_records import SeenRecord
 from shardway.model import IteratorAt
 from shardway.runtime.feeds.opening import user_records
-from shardway.tasks import side_by_side
+from shardway.waiting import side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from shardway.errors import AccessDeniedError, ShardwayError
-from shardway.tasks import give_up, logged, spawn, wait_set
+from shardway.tasks import give_up, logged, spawn
+from shardway.waiting import wait_set
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator

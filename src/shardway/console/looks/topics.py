@@ -14,7 +14,7 @@ from shardway.errors import ShardwayError
 from shardway.inspect.jobs.jobs import jobs_at
 from shardway.inspect.jobs.metrics_page import QUERIES_MAX
 from shardway.inspect.jobs.views import JobLook
-from shardway.tasks import side_by_side
+from shardway.waiting import side_by_side
 from shardway.wiring import stream_name
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from shardway.console.pages.record_query import NUMBER, RecordQuery
 from shardway.console.pages.record_views import note_view, shard_ids
 from shardway.errors import OptionError
 from shardway.inspect.moments import HOW
-from shardway.tasks import wait_set
+from shardway.waiting import wait_set
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

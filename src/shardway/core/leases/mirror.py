@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from shardway.core.leases import writes
+from shardway.core.leases.conditional_write import Done, Refused, Unknown, Write
 from shardway.core.leases.row import CHECKPOINT_OWNER, CHILDREN, NOTE, OF_STREAM, OWNER, LeaseRow
-from shardway.core.leases.writes import Done, Refused, Unknown, Write
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from shardway.core.leases.row import LeaseRow
     from shardway.core.worker.state import Work
 
-# --- actions that take no time --------------------------------------------------------------------
-
 
 @dataclass(frozen=True, slots=True)
 class PublishRow:
@@ -102,9 +100,6 @@ class KeepUp:
     """Begin upkeep; answer `events.UpkeepDone`."""
 
     work: Work
-
-
-# --- actions that call a table --------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

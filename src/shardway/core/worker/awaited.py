@@ -33,9 +33,6 @@ class _RoundFacts(NamedTuple):
     at_s: float
 
 
-# --- in a round -----------------------------------------------------------------------------------
-
-
 def receive(worker: WorkerState, part: Decision, view: View, now_s: float) -> Iterator[Action]:
     """Take, ask, warm up; look closely at the leases that are on their way here."""
     me, failover_s = worker.terms.worker_id, worker.terms.failover_s
@@ -122,9 +119,6 @@ def _seen_by_scan(view: View, key: str) -> LeaseSeen:
     )
 
 
-# --- between rounds -------------------------------------------------------------------------------
-
-
 def see_lease(worker: WorkerState, event: LeaseSeen, now_s: float) -> Iterator[Action]:
     """Have the side of a lease look at its row, which was read by itself."""
     if (side := worker.receiving.get(event.key)) is not None:
@@ -161,9 +155,6 @@ def expect_child(worker: WorkerState, event: ChildFound, now_s: float) -> Iterat
     worker.heirs.add(event.key)
     if event.may_start and event.key not in worker.receiving:
         yield actions.ReadAhead(event.key)
-
-
-# --- the receiver's sides -------------------------------------------------------------------------
 
 
 def _look(worker: WorkerState, side: ReceiverSide, event: LeaseSeen, now_s: float) -> Iterator[Action]:

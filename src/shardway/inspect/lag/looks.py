@@ -26,7 +26,7 @@ from shardway.inspect.lag.reports import FAILOVER_S, HISTORY_S, LagReport, Look,
 from shardway.inspect.lag.verdicts import judge, unmoved_time_s, urgency
 from shardway.inspect.moments import utc
 from shardway.model import IteratorAt
-from shardway.tasks import side_by_side
+from shardway.waiting import side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

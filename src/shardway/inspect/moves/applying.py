@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from shardway.core.leases import Checkpoint, Done, LeaseRow, Outcome, Refused, Unknown, writes
+from shardway.core.leases import Checkpoint, Done, LeaseRow, Outcome, Refused, Unknown, conditional_write, writes
 from shardway.core.leases.lease_key import LeaseKey
 from shardway.core.leases.stream_mark import StreamMark
 from shardway.core.leases.worker_row import WRITES_PER_FAILOVER, WorkerRow
@@ -30,7 +30,7 @@ from shardway.inspect.applications.views import ApplicationRows, application_vie
 from shardway.inspect.moves.planning import NO_ROWS, QUIET_FAILOVERS, Look, failover_of, quiet_of, seen
 from shardway.inspect.moves.plans import Life, Move, Plan
 from shardway.inspect.moves.positions import positions_of
-from shardway.tasks import side_by_side
+from shardway.waiting import side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -406,9 +406,9 @@ class _Applying:
                 await self.waiting.sleep(RETRY_S * 2**number)
             outcome = await self.table.write(write)
             if isinstance(outcome, Unknown):
-                found = writes.resolve(write, await self.table.get(key))
+                found = conditional_write.resolve(write, await self.table.get(key))
                 outcome = outcome if isinstance(found, Unknown) else found
-            elif isinstance(outcome, Refused) and writes.applied(write, outcome.row):
+            elif isinstance(outcome, Refused) and conditional_write.applied(write, outcome.row):
                 outcome = Done(outcome.row)  # it was sent twice, by a connection that broke
             if not isinstance(outcome, Unknown):
                 return outcome

@@ -19,7 +19,7 @@ from shardway.inspect.moves.plans import Target, Wishes
 from shardway.inspect.reads.paces import PAGE_RECORDS_MAX
 from shardway.model import IteratorAt, Position
 from shardway.runtime.feeds.opening import user_records
-from shardway.tasks import side_by_side
+from shardway.waiting import side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

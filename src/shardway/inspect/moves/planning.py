@@ -25,7 +25,7 @@ from shardway.inspect.lag.reports import FAILOVER_S
 from shardway.inspect.moments import utc
 from shardway.inspect.moves.places import AT_ONCE_MAX, import_targets, places_in, seek_targets
 from shardway.inspect.moves.plans import Life, Move, Plan, Seen, Wishes
-from shardway.tasks import side_by_side
+from shardway.waiting import side_by_side
 from shardway.wiring import stream_name
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from shardway.core.log.user_records import ShardView, UserRecords
 from shardway.inspect.records.decoding import Decoded, decode, framing
 from shardway.inspect.records.registries import opened_by
 from shardway.model import Record
-from shardway.tasks import next_part
+from shardway.waiting import next_part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -16,11 +16,11 @@ def install(*, always: bool = False) -> bool:
     """Provide ``amazon_kclpy`` where it is not installed, or in its place. Return True when that was done."""
     if not always and (PACKAGE in sys.modules or importlib.util.find_spec(PACKAGE) is not None):
         return False
-    from shardway.kclpy.shim import kcl, messages, v2, v3
+    from shardway.kclpy.shim import checkpoint_error, dispatch, kcl, messages, v2, v3
 
     for name in [name for name in sys.modules if name == PACKAGE or name.startswith(PACKAGE + ".")]:
         del sys.modules[name]
-    package = _package(PACKAGE, checkpoint_error=messages, dispatch=messages, kcl=kcl, messages=messages)
+    package = _package(PACKAGE, checkpoint_error=checkpoint_error, dispatch=dispatch, kcl=kcl, messages=messages)
     for name, processor in (("v2", v2), ("v3", v3)):
         setattr(package, name, _package(f"{PACKAGE}.{name}", processor=processor))
     return True

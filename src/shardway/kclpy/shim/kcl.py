@@ -7,8 +7,9 @@ import sys
 import traceback
 from typing import Any, TextIO
 
-from shardway.kclpy.shim import messages, v2, v3
-from shardway.kclpy.shim.messages import CheckpointError, missing
+from shardway.kclpy.shim import dispatch, messages, v2, v3
+from shardway.kclpy.shim.checkpoint_error import CheckpointError
+from shardway.kclpy.shim.messages import missing
 
 __all__ = ["CheckpointError", "Checkpointer", "KCLProcess", "RecordProcessorBase"]
 
@@ -23,7 +24,7 @@ class _Lines:
     def read(self) -> Any:
         """Return the next message; None at the end."""
         line = self._input.readline()
-        return json.loads(line, object_hook=messages.message_decode) if line else None
+        return json.loads(line, object_hook=dispatch.message_decode) if line else None
 
     def write(self, **fields: Any) -> None:
         """Write an object, on a line of its own whatever else was written."""

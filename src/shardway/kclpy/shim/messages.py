@@ -1,6 +1,4 @@
-"""``amazon_kclpy.messages`` has what a processor's methods are called with; ``checkpoint_error`` and ``dispatch`` are
-here too.
-"""
+"""``amazon_kclpy.messages`` has what a processor's methods are called with."""
 
 from __future__ import annotations
 
@@ -8,25 +6,7 @@ import base64
 import datetime as dt
 from typing import Any, Protocol
 
-# --- `amazon_kclpy.checkpoint_error` --------------------------------------------------------------
-
-
-class CheckpointError(Exception):
-    """A checkpoint was not stored. ``value`` is the name of the KCL's exception.
-
-    ShutdownException: the lease is gone, another worker goes on. ThrottlingException: try again later.
-    InvalidStateException: the lease's row is gone. IllegalArgumentException: no checkpoint can be put there.
-    """
-
-    def __init__(self, value: str) -> None:
-        super().__init__(value)
-        self.value = value
-
-    def __str__(self) -> str:
-        return repr(self.value)
-
-
-# --- `amazon_kclpy.messages` ----------------------------------------------------------------------
+from shardway.kclpy.shim.checkpoint_error import CheckpointError
 
 
 class Checkpoints(Protocol):
@@ -206,39 +186,6 @@ class CheckpointInput:
         self.error: str | None = json_dict.get("error")
 
 
-# --- what a processor lacks -----------------------------------------------------------------------
-# This part says what a processor lacks.
-
-
 def missing(processor: object, method: str) -> TypeError:
     """Return the error for a call of a method that a processor lacks: bases name all methods, and enforce none."""
     return TypeError(f"{type(processor).__name__} has no method {method}, which a processor of its shape needs")
-
-
-# --- `amazon_kclpy.dispatch` ----------------------------------------------------------------------
-# ``amazon_kclpy.dispatch`` makes messages of objects on the wire.
-
-
-class MalformedAction(Exception):  # noqa: N818 - amazon_kclpy's name
-    """A line of the wire is no message."""
-
-
-_ACTIONS: dict[str, Any] = {
-    "checkpoint": CheckpointInput,
-    "initialize": InitializeInput,
-    "leaseLost": LeaseLostInput,
-    "processRecords": ProcessRecordsInput,
-    "record": Record,
-    "shardEnded": ShardEndedInput,
-    "shutdownRequested": ShutdownRequestedInput,
-}
-
-
-def message_decode(json_dict: dict[str, Any]) -> Any:
-    """Return the message that an object describes. Raises MalformedAction where it describes none."""
-    action = json_dict.get("action")
-    try:
-        return _ACTIONS[action](json_dict)  # type: ignore[index]
-    except KeyError as fault:
-        what = f"no field {fault}" if action in _ACTIONS else f"no action that is known: {', '.join(_ACTIONS)}"
-        raise MalformedAction(f"a message has {what}") from fault

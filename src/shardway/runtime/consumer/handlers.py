@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from shardway.runtime.clocks import YieldBudget
 from shardway.runtime.consumer.concurrency import Concurrency, OneByOne, Unordered
 from shardway.runtime.shard.batch import Delivered
-from shardway.tasks import is_cancelled
+from shardway.waiting import is_cancelled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

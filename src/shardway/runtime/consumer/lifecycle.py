@@ -18,7 +18,8 @@ import msgspec
 
 from shardway.events import ShardBegun, ShardLeft
 from shardway.runtime.shard.listener import Origin, ShardListener
-from shardway.tasks import give_up, is_cancelled, spawn
+from shardway.tasks import give_up, spawn
+from shardway.waiting import is_cancelled
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence

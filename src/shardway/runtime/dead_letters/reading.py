@@ -22,7 +22,7 @@ from shardway.errors import (
 )
 from shardway.model import HASH_KEY_MAX
 from shardway.runtime.feeds.opening import user_records
-from shardway.tasks import next_part
+from shardway.waiting import next_part
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence

@@ -7,7 +7,7 @@ import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 from shardway.core.ledger.letter import Letter
-from shardway.tasks import is_cancelled
+from shardway.waiting import is_cancelled
 
 if TYPE_CHECKING:
     from shardway.core.ledger.letters import DeadLetter

@@ -13,7 +13,7 @@ from shardway.core.producer.chunk import ALL, Chunk
 from shardway.core.producer.outcome import NotWritten
 from shardway.errors import PutError
 from shardway.model import OutRecord, PutResult
-from shardway.tasks import Reply
+from shardway.reply import Reply
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

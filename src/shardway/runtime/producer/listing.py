@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from shardway.core.pacing import Backoff
 from shardway.errors import AccessDeniedError, OptionError, ServiceError, ShardwayError
 from shardway.events import AggregationOff, ShardMapChanged, ShardMapFailed
-from shardway.tasks import drop, spawn, wait_set
+from shardway.tasks import drop, spawn
+from shardway.waiting import wait_set
 
 if TYPE_CHECKING:
     from random import Random

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from shardway.tasks import Reply
+    from shardway.reply import Reply
 
     AnyFuture = asyncio.Future[None] | Reply[None]
 

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 from shardway.errors import BufferFullError, FlushTimeoutError, ProducerClosedError, PutError
+from shardway.reply import Reply
 from shardway.runtime.arguments import takes_arguments
 from shardway.runtime.producer.arguments import ProducerArguments
 from shardway.runtime.producer.errands import Errands
@@ -14,7 +15,6 @@ from shardway.runtime.producer.handles import SyncPutHandle, SyncPuts
 from shardway.runtime.producer.room import Claim
 from shardway.runtime.producer.session import ProducerSession
 from shardway.runtime.producer.spec import producer_spec
-from shardway.tasks import Reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

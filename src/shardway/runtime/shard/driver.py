@@ -24,7 +24,8 @@ from shardway.runtime.clocks import Alarm
 from shardway.runtime.shard.letter_tasks import LetterTasks
 from shardway.runtime.shard.listener import Callers
 from shardway.runtime.shard.revocation import Revocation
-from shardway.tasks import spawn, wait_set
+from shardway.tasks import spawn
+from shardway.waiting import wait_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from shardway.core.ledger.page import payload_bytes_of_all
 from shardway.core.shard import events
 from shardway.errors import ShardReadError, ShardwayError
-from shardway.tasks import is_cancelled, spawn
+from shardway.tasks import spawn
+from shardway.waiting import is_cancelled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

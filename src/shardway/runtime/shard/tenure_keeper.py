@@ -8,12 +8,14 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
+from shardway.core.leases.conditional_write import Unknown
 from shardway.core.leases.tenure import commands as tenure_commands
 from shardway.core.leases.tenure import events as tenure_events
 from shardway.core.leases.tenure.machine import step
 from shardway.core.leases.tenure.state import State
-from shardway.core.leases.writes import Unknown, creates
-from shardway.tasks import spawn, wait_set
+from shardway.core.leases.writes import creates
+from shardway.tasks import spawn
+from shardway.waiting import wait_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,8 @@ import threading
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from shardway.tasks import Reply, awaited, thread
+from shardway.reply import Reply
+from shardway.tasks import awaited, thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

@@ -9,7 +9,7 @@ from shardway.core.leases import Done
 from shardway.core.leases.worker_row import WRITES_PER_FAILOVER
 from shardway.core.worker.state import WorkerState
 from shardway.errors import ShardwayError
-from shardway.tasks import wait_set
+from shardway.waiting import wait_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ from shardway.core.assignment.views import is_free, lease_view, startable, worke
 from shardway.core.leases.counters import ObservedCounters
 from shardway.core.leases.membership import WorkerRows
 from shardway.core.leases.row import NotALeaseError
-from shardway.tasks import LOOKS_AT_ONCE_MAX, side_by_side
+from shardway.waiting import LOOKS_AT_ONCE_MAX, side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

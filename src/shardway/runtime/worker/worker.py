@@ -35,7 +35,7 @@ from shardway.runtime.worker.presence import Presence
 from shardway.runtime.worker.reading_ahead import ReadingAhead
 from shardway.runtime.worker.shard_leases import ShardLeases
 from shardway.runtime.worker.sight import SeenTables
-from shardway.tasks import LOOKS_AT_ONCE_MAX, side_by_side, wait_set
+from shardway.waiting import LOOKS_AT_ONCE_MAX, side_by_side, wait_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping

@@ -22,11 +22,11 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from shardway.reply import Reply
 from shardway.spark.task.batcher import Batcher
 from shardway.spark.task.chain_reader import ChainReader, Piece
 from shardway.spark.task.connections import Connection, connection_for
 from shardway.spark.task.rows import OutsideTally
-from shardway.tasks import Reply
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from shardway.core.leases import writes
+from shardway.core.leases import Done, writes
 from shardway.core.log.pace import PollingOptions
 from shardway.core.shard.checkpoints.cadence import Prompt
 from shardway.events import BatchFailed, RecordsSkipped
@@ -151,7 +151,7 @@ class TestConsumer(Consumer[Any]):
         while True:
             row = await self.lease_table.get(reader.shard_id)
             assert row is not None
-            if isinstance(await self.lease_table.write(writes.take(row, THIEF)), writes.Done):
+            if isinstance(await self.lease_table.write(writes.take(row, THIEF)), Done):
                 break
         await self._until(lambda: reader.is_over, f"{reader.shard_id} to be lost")
         self._whereabouts.lost.add(reader.shard_id)

@@ -15,8 +15,8 @@ from shardway.aws.record_source import KinesisSource
 from shardway.core.service_clock import ServiceClock
 from shardway.local.model import KinesisModel, Limits, ModelError
 from shardway.model import Position, StreamName
-from shardway.tasks import wait_set
 from shardway.testing.streams.controls import StreamControls
+from shardway.waiting import wait_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable

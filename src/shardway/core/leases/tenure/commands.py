@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from shardway.core.leases.checkpoint import Checkpoint
+    from shardway.core.leases.conditional_write import Write
     from shardway.core.leases.row import LeaseRow
     from shardway.core.leases.tenure.state import Loss
-    from shardway.core.leases.writes import Write
 
 
 @dataclass(frozen=True, slots=True)

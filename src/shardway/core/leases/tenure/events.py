@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from shardway.core.leases.checkpoint import Checkpoint
+    from shardway.core.leases.conditional_write import Outcome
     from shardway.core.leases.row import LeaseRow
-    from shardway.core.leases.writes import Outcome
 
 
 @dataclass(frozen=True, slots=True)

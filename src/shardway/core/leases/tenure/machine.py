@@ -8,19 +8,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from shardway.core.leases import writes
+from shardway.core.leases import conditional_write, writes
 from shardway.core.leases.checkpoint import Checkpoint
+from shardway.core.leases.conditional_write import Done, Kind, Refused
 from shardway.core.leases.row import CHECKPOINT
 from shardway.core.leases.tenure import commands, events
 from shardway.core.leases.tenure.state import Loss, PendingWrite, State, Tenure, WantedWrites
-from shardway.core.leases.writes import Done, Kind, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from shardway.core.leases.conditional_write import Write
     from shardway.core.leases.row import LeaseRow
     from shardway.core.leases.tenure.times import LeaseTimes
-    from shardway.core.leases.writes import Write
 
 
 Result: TypeAlias = tuple[Tenure, tuple[commands.Command, ...]]
@@ -76,9 +76,6 @@ def step(tenure: Tenure, event: events.Event, now_s: float) -> Result:
     return after, fallen + follows
 
 
-# --- the fence ------------------------------------------------------------------------------------
-
-
 def _fence(tenure: Tenure, now_s: float) -> Result:
     """Let a fence fall whose time has come, before anything else: an event that comes late must not hold it up."""
     if tenure.state is not State.HELD or now_s < tenure.fence_s:
@@ -99,9 +96,6 @@ def _confirm_worker_row(tenure: Tenure, event: events.WorkerRowConfirmed, now_s:
     # is sent after this shows whether it was.
     after = replace(after, sent=_without_lifting(after.sent))
     return _send(after, _next_write(after), now_s) if after.sent is None else (after, ())
-
-
-# --- sending --------------------------------------------------------------------------------------
 
 
 def _next_write(tenure: Tenure) -> Write:
@@ -166,9 +160,6 @@ def _look_at_time(tenure: Tenure, event: events.TimerFired, now_s: float) -> Res
     return _finish(tenure, _loss_of(Loss.UNCONFIRMED, tenure, tenure.sent))
 
 
-# --- answers --------------------------------------------------------------------------------------
-
-
 def _answer_write(tenure: Tenure, event: events.WriteAnswered, now_s: float) -> Result:
     sent, outcome = tenure.sent, event.outcome
     if sent is None:
@@ -208,7 +199,7 @@ def _confirm(tenure: Tenure, sent: PendingWrite, row: LeaseRow, since_s: float, 
 
 
 def _refuse(tenure: Tenure, sent: PendingWrite, row: LeaseRow | None, now_s: float) -> Result:
-    if row is not None and writes.applied(sent.write, row):
+    if row is not None and conditional_write.applied(sent.write, row):
         # The write was applied, and answered with an error: at some time since it was first sent. A take may be a
         # former life's of the same name, which came late: it proves nothing of the time, so a renewal has to.
         lifts = sent.first_lifts and sent.write.kind is not Kind.TAKE
@@ -316,14 +307,11 @@ def _finish(tenure: Tenure, *follows: commands.Command) -> Result:
     return replace(tenure, state=State.OVER, sent=None, wish=WantedWrites()), follows
 
 
-# --- what the worker wants ------------------------------------------------------------------------
-
-
 def _see_lease(tenure: Tenure, event: events.LeaseSeen, now_s: float) -> Result:
     row, known, sent = event.row, tenure.row, tenure.sent
     if row.counter > known.counter:
         own = row.actual_owner == tenure.worker and row.process == known.process
-        if own or (sent is not None and writes.applied(sent.write, row)):
+        if own or (sent is not None and conditional_write.applied(sent.write, row)):
             return tenure, ()
         return _finish(tenure, commands.LeaseLost(Loss.TAKEN, row))
     # An older look may show the time before the handoff was asked for.

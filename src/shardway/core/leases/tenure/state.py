@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from shardway.core.leases.checkpoint import Checkpoint
+    from shardway.core.leases.conditional_write import Write
     from shardway.core.leases.row import LeaseRow
     from shardway.core.leases.tenure import events
     from shardway.core.leases.tenure.times import LeaseTimes
-    from shardway.core.leases.writes import Write
 
 
 class State(StrEnum):
