@@ -68,6 +68,30 @@ class HadoopFiles:
         path = self._hadoop.Path(name)
         self._system(path).delete(path, True)
 
+    def read(self, name: str, bytes_max: int) -> bytes | None:
+        """Return the first bytes of a small file; None when there is no such file."""
+        path = self._hadoop.Path(name)
+        try:
+            stream = self._system(path).open(path)
+        except Py4JError as error:
+            java = getattr(error, "java_exception", None)
+            if java is None or java.getClass().getName() != "java.io.FileNotFoundException":
+                raise
+            return None
+        try:
+            return bytes(stream.readNBytes(bytes_max))
+        finally:
+            stream.close()
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a small file, and the folders above it, whatever was there."""
+        path = self._hadoop.Path(name)
+        stream = self._system(path).create(path, True)
+        try:
+            stream.write(data)
+        finally:
+            stream.close()
+
     def make_ready(self, folder: str) -> None:
         """Prepare a folder that is not there for a write by Spark. Here nothing is to be done."""
 

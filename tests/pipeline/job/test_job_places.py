@@ -14,7 +14,7 @@ import pytest
 from shardway.local import LocalKinesis
 from shardway.pipeline.job import ExitCode
 from shardway.pipeline.job.errors.exit_codes import StepError
-from shardway.pipeline.job.run.places import LOCK_SUFFIX, run_lock
+from shardway.pipeline.job.run.places import LOCK_SUFFIX, kernel_lock
 from tests.pipeline.job.job_running import HEAD, ONCE, World
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ def test_a_second_run_of_a_checkpoint_is_refused_until_the_first_is_gone(spark: 
         assert world.run(text).code is ExitCode.DONE, "the lock of a run that was killed is gone"
         assert world.run(text).code is ExitCode.DONE
     place = str(tmp_path / "checkpoint")
-    with run_lock(spark, place), pytest.raises(StepError, match=f"process {os.getpid()} on "), run_lock(spark, place):
+    refused = pytest.raises(StepError, match=f"process {os.getpid()} on ")
+    with kernel_lock(place, place), refused, kernel_lock(place, place):
         pass
 
 

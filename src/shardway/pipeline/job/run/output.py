@@ -53,6 +53,16 @@ class RunOutput:
         self._event("began_anew", checkpoint=checkpoint, removed=removed)
         self._text(f"a former start was killed before its first batch; removed from {checkpoint}: {', '.join(removed)}")
 
+    def waits(self, checkpoint: str, owner: str, wait_s: float) -> None:
+        """Show that another run had the checkpoint directory, and that this one looks whether it is gone."""
+        self._event("waits", checkpoint=checkpoint, owner=owner, seconds_max=wait_s)
+        self._text(f"{owner} has, or had, {checkpoint}: waiting for up to {wait_s:g} s to see whether it is gone")
+
+    def unlocked(self, checkpoint: str, claim: str, why: str) -> None:
+        """Show that nothing keeps a second run away from the checkpoint directory."""
+        self._event("unlocked", checkpoint=checkpoint, claim=claim, why=why)
+        self._text(f"a second run of {checkpoint} would not be refused: {claim} cannot be written: {why}")
+
     def started(self, name: str, query_id: str) -> None:
         """Show that the query runs."""
         self._event("started", job=name, query_id=query_id)

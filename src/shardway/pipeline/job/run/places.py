@@ -1,4 +1,4 @@
-"""Look at the places of a job on this machine's disks before anything is read: whether each can be written, and whether
+"""Look at the places of a job before anything is read: whether each on this machine's disks can be written, and whether
 another run has the checkpoint directory.
 """
 
@@ -8,20 +8,27 @@ import fcntl
 import json
 import os
 import socket
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
 
 from shardway.pipeline.hadoop_files import LocalFiles
 from shardway.pipeline.job.errors.exit_codes import ExitCode, StepError
 from shardway.pipeline.job.file.faults import Fault
+from shardway.pipeline.job.run.claim import GONE_S, Claim, ClaimTakenError, hold
+from shardway.pipeline.jvm import Py4JError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import SparkSession
 
+    from shardway.pipeline.job.file.job_file import JobFile
     from shardway.pipeline.job.file.lines import KeyPath
     from shardway.pipeline.job.file.model import Job
+    from shardway.pipeline.job.run.output import RunOutput
+    from shardway.pipeline.job.run.stopping import Stopping
 
 
 LOCK_SUFFIX = ".lock"
@@ -53,17 +60,49 @@ def _why_not(place: str) -> str:
 
 
 @contextmanager
-def run_lock(spark: SparkSession, checkpoint: str) -> Iterator[None]:
-    """Hold a checkpoint directory on this machine's disks for this run while the block runs.
+def run_lock(
+    spark: SparkSession, job_file: JobFile, stopping: Stopping, show: RunOutput
+) -> Iterator[Callable[[], None]]:
+    """Hold the checkpoint directory of a job for this run while the block runs. The block gets a function that raises
+    StepError once another run has taken the directory.
 
-    The kernel holds the lock, on a file beside the directory (Spark wants a new directory empty): it ends with the
-    process, also by SIGKILL, so no file of a dead run stands in the way. Raises StepError where another run holds it.
-    Of a directory elsewhere this knows nothing; Spark itself fails one of two runs there when both write one batch.
+    Of a directory on this machine's disks the kernel holds the lock, on a file beside it (Spark wants a new directory
+    empty): it ends with the process, also by SIGKILL, so no file of a dead run stands in the way. Beside a directory
+    elsewhere there is a claim, which this run renews. Raises StepError where another run holds it.
     """
+    checkpoint = job_file.job.checkpoint
     folder = LocalFiles(spark).local(checkpoint)
-    if folder is None:
-        yield
+    if folder is not None:
+        with kernel_lock(checkpoint, folder):
+            yield _nothing
         return
+    claim = Claim(spark, checkpoint.rstrip("/") + LOCK_SUFFIX)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(
+                hold(claim, lambda owner, wait_s: show.waits(checkpoint, owner, wait_s), lambda: stopping.asked)
+            )
+        except ClaimTakenError as error:
+            raise StepError(_refused(str(error), checkpoint), step="checkpoint", code=ExitCode.NOT_READY) from None
+        except (Py4JError, PySparkException) as error:
+            show.unlocked(checkpoint, claim.name, job_file.told_of(error))
+
+        def check() -> None:
+            if claim.taken_by is not None:
+                raise StepError(_lost(claim.taken_by, checkpoint), step="checkpoint", code=ExitCode.FAILED)
+
+        yield check
+
+
+def _nothing() -> None:
+    """Do nothing: what the kernel has locked no other run takes."""
+
+
+@contextmanager
+def kernel_lock(checkpoint: str, folder: str) -> Iterator[None]:
+    """Hold a checkpoint directory on this machine's disks while the block runs. Raises StepError where another run
+    holds it.
+    """
     name = folder.rstrip("/") + LOCK_SUFFIX
     try:
         os.makedirs(os.path.dirname(name), exist_ok=True)
@@ -91,6 +130,17 @@ def _told(checkpoint: str, lock: int) -> str:
     with suppress(OSError, ValueError, KeyError, TypeError):
         about = json.loads(os.pread(lock, _OWNER_BYTES_MAX, 0))
         owner = f"process {int(about['pid'])} on {about['host']}"
+    return _refused(owner, checkpoint)
+
+
+def _lost(owner: str, checkpoint: str) -> str:
+    return (
+        f"{owner} has taken the Spark checkpoint directory {checkpoint}: it began at the same moment, or this run did "
+        f"not renew its claim for {GONE_S:g} s. This run ends, and the other one goes on with its last batch"
+    )
+
+
+def _refused(owner: str, checkpoint: str) -> str:
     return (
         f"{owner} has the Spark checkpoint directory {checkpoint}: two runs of one job would stand in each other's "
         "way. Nothing was read. Stop that one first, or give this job a checkpoint directory of its own"

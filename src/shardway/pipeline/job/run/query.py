@@ -70,11 +70,11 @@ def run_job(
         batches = Batches(job_file, stopping, show.rows_out, counts=on_event is not None)
         run = _Run(spark, batches, stopping, show, on_event, time.time() if began_s is None else began_s)
         rehearse(spark, job_file, batches)
-        with run_lock(spark, job_file.job.checkpoint):
+        with run_lock(spark, job_file, stopping, show) as check_lock:
             left = clear_unfinished_start(spark, job_file.job.checkpoint)
             if left:
                 show.began_anew(job_file.job.checkpoint, left)
-            return run.whole()
+            return run.whole(check_lock)
 
 
 @contextmanager
@@ -124,9 +124,13 @@ class _Run:
         self._seen: tuple[Any, Any] | None = None
         self._cut_ms = 0
         self._told_to_stop = False
+        self._check_lock: Callable[[], None] = lambda: None
 
-    def whole(self) -> ExitCode:
-        """Run from the first query to the summary, and return the exit code."""
+    def whole(self, check_lock: Callable[[], None]) -> ExitCode:
+        """Run from the first query to the summary, and return the exit code. ``check_lock`` raises StepError once
+        another run has the checkpoint directory.
+        """
+        self._check_lock = check_lock
         started_s = time.monotonic()
         how, code = "done", ExitCode.DONE
         try:
@@ -196,6 +200,7 @@ class _Run:
         """Wait until the query has ended. Raises what the query failed of, unless the end was asked for."""
         while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]
             self._look(query)
+            self._check_lock()
             self._tell_that_it_lives(query)
             if not self._stopping.asked:
                 continue
