@@ -79,6 +79,45 @@ def test_explicit_hash_keys_and_data_out_of_a_field(run: Run, read_back: ReadBac
     ]
 
 
+HALF = rb'"\ud83d"'
+
+
+def test_json_with_half_an_emoji_is_put_as_it_is(run: Run, read_back: ReadBack) -> None:
+    lines = [b'{"id": "a", "v": %s}' % HALF, b'{"id": "b", "v": {%s: [1.50, "\xc3\xbc"]}}' % HALF]
+    assert run("put", "orders", "-", "--format", "jsonl", "--key", "id", stdin=b"\n".join(lines)).status == 0
+    assert sorted((one.key, one.data) for one in read_back()) == list(zip("ab", lines, strict=True))
+
+
+def test_half_an_emoji_inside_of_the_data_field_stays_what_it_was(run: Run, read_back: ReadBack) -> None:
+    line = b'{"v": {%s: [%s, "\xc3\xbc"]}}' % (HALF, HALF)
+    assert run("put", "orders", "-", "--format", "jsonl", "--data", "v", stdin=line).status == 0
+    assert [json.loads(one.data) for one in read_back()] == [{"\ud83d": ["\ud83d", "\u00fc"]}]
+
+
+@pytest.mark.parametrize(
+    ("line", "options"),
+    [
+        (b'{"id": %s, "v": 1}' % HALF, ("--format", "jsonl", "--key", "id")),
+        (b'{"id": %s, "v": 1}' % HALF, ("--format", "jsonl", "--data", "id")),
+        (b'{"partition_key": "k", "id": 1, "data": %s}' % HALF, ("--format", "records")),
+        (b'{"partition_key": %s, "data": "x"}' % HALF, ("--format", "records")),
+    ],
+)
+@pytest.mark.usefixtures("local")
+def test_half_an_emoji_is_no_key_and_no_data(run: Run, line: bytes, options: tuple[str, ...]) -> None:
+    done = run("put", "orders", "-", *options, stdin=line)
+    assert done.status == 1
+    assert "half of a surrogate pair, which UTF-8 cannot write" in done.stderr
+
+
+@pytest.mark.parametrize("line", [b'{"v": %s, "w": NaN}' % HALF, b'{"v": %s' % HALF, b'{"v": "\xff", "w": %s}' % HALF])
+@pytest.mark.usefixtures("local")
+def test_what_is_no_json_is_none_with_half_an_emoji_either(run: Run, line: bytes) -> None:
+    done = run("put", "orders", "-", "--format", "jsonl", stdin=line)
+    assert done.status == 1
+    assert "it is not JSON" in done.stderr
+
+
 def test_nothing_is_nothing(run: Run, read_back: ReadBack) -> None:
     done = run("put", "orders", "-o", "json")
     told = json.loads(done.stdout)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import json
 import os
 import random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from shardway.core.unicode import writable
 from shardway.errors import OptionError, ShardwayError
 from shardway.model import HASH_KEY_MAX, OutRecord
 from shardway.tasks import thread
@@ -114,7 +116,7 @@ def _from_record(line: bytes) -> OutRecord | None:
     if not isinstance(value[name], str):
         raise BadLineError(f"its field {name} is no text")
     if name == "data":
-        return _checked(OutRecord(value[name].encode(), key, hash_key))
+        return _checked(OutRecord(_text(name, value[name]).encode(), key, hash_key))
     try:
         return _checked(OutRecord(base64.b64decode(value[name], validate=True), key, hash_key))
     except ValueError:
@@ -200,11 +202,30 @@ def _decode(line: bytes) -> Any:
     try:
         return msgspec.json.decode(line)
     except msgspec.DecodeError as fault:
-        raise BadLineError(f"it is not JSON: {fault}") from None
+        found = _decode_with_halves(line)
+        if found is None:
+            raise BadLineError(f"it is not JSON: {fault}") from None
+        return found
     except UnicodeDecodeError as fault:
         raise BadLineError(f"it is not JSON: no UTF-8 at byte {fault.start} of a text") from None
     except RecursionError:
         raise BadLineError("it is not JSON that can be read: too many levels") from None
+
+
+def _decode_with_halves(line: bytes) -> Any:
+    """Return the value of valid JSON in which half of a surrogate pair stands, as JavaScript cuts texts: msgspec reads
+    none of it. None: it is no such JSON.
+    """
+    if b"\\u" not in line:
+        return None
+
+    def refuse(word: str) -> Any:
+        raise ValueError(f"{word} is no JSON")
+
+    try:
+        return json.loads(line.decode(), parse_constant=refuse)
+    except ValueError:
+        return None
 
 
 def _field(value: Any, path: str) -> tuple[str, Any]:
@@ -220,7 +241,13 @@ def _key(field: tuple[str, Any]) -> str:
     if value is None or isinstance(value, dict | list):
         kind = {type(None): "null", dict: "an object", list: "an array"}[type(value)]
         raise BadLineError(f"its field {path} is {kind}; a partition key is a text, a number or a boolean")
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return _text(path, value) if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _text(path: str, value: str) -> str:
+    if writable(value) != value:
+        raise BadLineError(f"its field {path} has half of a surrogate pair, which UTF-8 cannot write")
+    return value
 
 
 def _hash_key(field: tuple[str, Any]) -> int:
@@ -233,8 +260,13 @@ def _hash_key(field: tuple[str, Any]) -> int:
 
 
 def _data(field: tuple[str, Any]) -> bytes:
-    value = field[1]
-    return value.encode() if isinstance(value, str) else msgspec.json.encode(value)
+    path, value = field
+    if isinstance(value, str):
+        return _text(path, value).encode()
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:  # half of a surrogate pair: it stays as it was, as an escape
+        return json.dumps(value, separators=(",", ":")).encode()
 
 
 def _checked(record: OutRecord) -> OutRecord:
