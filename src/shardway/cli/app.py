@@ -30,6 +30,7 @@ from shardway.cli import (
 from shardway.cli import run as run_job
 from shardway.cli.help_words import name_values
 from shardway.cli.output import warn
+from shardway.cli.terminal import prepare_output
 from shardway.errors import OptionError, ShardwayError
 
 
@@ -110,6 +111,7 @@ def run() -> int:
     """Run one subcommand, and return its status. An error that was foreseen is shown as one line, with status 1; a
     wrong use has status 2.
     """
+    prepare_output()
     try:
         completion.begin_completion()
         app(prog_name="shardway")

@@ -1,9 +1,12 @@
-"""Take the whole terminal, and the keys that are pressed."""
+"""Write to a terminal of any encoding, and take all of it, with the keys that are pressed."""
 
 from __future__ import annotations
 
 import asyncio
+import codecs
 import contextlib
+import io
+import json
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -16,10 +19,29 @@ ENTER = "\x1b[?1049h\x1b[?25l"
 LEAVE = "\x1b[?25h\x1b[?1049l"
 
 
+_ESCAPES = "shardway-escapes"
+
+
+def _escape(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+
+def prepare_output() -> None:
+    """Let standard output and standard error take every text. A file or a pipe gets UTF-8, whatever the locale says, as
+    JSON wants it. A terminal keeps its encoding, and gets a character that this lacks as JSON escapes it.
+    """
+    codecs.register_error(_ESCAPES, _escape)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a program that runs the command may have put another one there
+            stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors=_ESCAPES)
+
+
 def write_text(text: str) -> None:
     """Write the whole text, in as few writes as the terminal takes."""
     sys.stdout.flush()
-    left = text.encode(errors="replace")
+    left = text.encode(sys.stdout.encoding, _ESCAPES)
     while left:
         left = left[os.write(sys.stdout.fileno(), left) :]
 
