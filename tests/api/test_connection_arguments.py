@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +19,7 @@ from shardway import (
     SyncConsumer,
     SyncProducer,
 )
+from shardway.errors import CredentialsError
 from shardway.leases import MemoryLeaseTable
 from shardway.testing import LocalKinesis
 from shardway.testing.streams.memory_stream import MemoryStream
@@ -23,6 +27,7 @@ from shardway.wiring import connection_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 KEYS = Credentials("local", "local")
 FACES = [Consumer, SyncConsumer, Producer, SyncProducer]
@@ -121,3 +126,35 @@ def test_the_faces_for_threads_reach_it_by_them_too(local: LocalKinesis) -> None
     with SyncConsumer("orders", **start, leases=MemoryLeaseTable()) as consumer:
         (batch,) = consumer.getmany(1)
         assert [record.data for record in batch] == [b"one"]
+
+
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize(
+    ("given", "error", "told"),
+    [
+        ({}, OptionError, "no AWS region: give the region option, set AWS_REGION"),
+        ({"region": "eu-west-1"}, CredentialsError, "no AWS credentials were found. .* Set the two variables"),
+        ({"region": "eu-west-1", "profile": "staging"}, CredentialsError, r"profile \(staging\) could not be found"),
+        ({"region": "eu-west1", "connection": ConnectionOptions(credentials=KEYS)}, OptionError, "is 'eu-west-1'"),
+    ],
+    ids=["no region", "no credentials", "no such profile", "misspelt region"],
+)  # fmt: skip
+def test_the_first_mistakes_end_in_one_line_that_says_what_to_do(
+    face: Any, given: dict[str, Any], error: type[Exception], told: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+
+    async def started() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            if face in (Consumer, Producer):
+                await stack.enter_async_context(made(face, **given))
+            else:
+                await asyncio.to_thread(stack.enter_context, made(face, **given))
+
+    with pytest.raises(error, match=told) as refused:
+        asyncio.run(started())
+    assert "\n" not in str(refused.value)
