@@ -6,6 +6,9 @@ know, for unrelated queries too: this one imports next to nothing until it is as
 
 from __future__ import annotations
 
-from shardway.spark.source import ShardwayDataSource as DefaultSource
+from shardway.extras import needing
+
+with needing("spark", 'format("shardway")'):
+    from shardway.spark.source import ShardwayDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

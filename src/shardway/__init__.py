@@ -9,7 +9,13 @@ Names are loaded when first used, so that ``import shardway`` stays cheap.
 
 from __future__ import annotations
 
+import sys
+
 from shardway.public import loaded_from
+
+if sys.version_info < (3, 11):  # noqa: UP036 - pip sees to it, but not where a cluster is sent the package as a file
+    found = ".".join(map(str, sys.version_info[:2]))
+    raise ImportError(f"Shardway needs Python 3.11 or newer, and {sys.executable} is Python {found}: start a newer one")
 
 __version__ = "0.3.0"
 

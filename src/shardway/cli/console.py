@@ -17,6 +17,7 @@ from shardway.cli.application import StoreText, Table
 from shardway.cli.output import OutputWhole, ResultShape, say, show
 from shardway.cli.producing import EndpointUrl, Profile, Region
 from shardway.errors import OptionError
+from shardway.extras import check
 from shardway.tasks import logged, thread
 from shardway.wiring import ConnectionOptions, Credentials
 
@@ -280,8 +281,6 @@ def _local_url(endpoint_url: str | None) -> str:
 
 def _needed() -> None:
     try:
-        from shardway.console import server  # noqa: F401 - it is only looked for
+        check("console", "the console")
     except ModuleNotFoundError as fault:
-        if (fault.name or "").partition(".")[0] not in ("starlette", "jinja2", "markupsafe"):
-            raise
-        raise OptionError('the console needs its extra: pip install "shardway[console]"') from fault
+        raise OptionError(str(fault)) from None

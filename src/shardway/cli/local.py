@@ -14,6 +14,7 @@ import typer
 
 from shardway.cli.output import OutputWhole, ResultShape, show, warn
 from shardway.errors import OptionError
+from shardway.extras import check
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,10 +85,11 @@ def command(
 ) -> None:
     """Serve a local Kinesis until Ctrl-C. DynamoDB, CloudWatch and STS answer on the same port."""
     try:
-        from shardway.local import server  # noqa: F401 - it is only looked for
-        from shardway.local.options import LocalOptions
+        check("local", "the local service")
     except ModuleNotFoundError as fault:
-        raise OptionError('the local service needs its extra: pip install "shardway[local]"') from fault
+        raise OptionError(str(fault)) from None
+    from shardway.local.options import LocalOptions
+
     options = LocalOptions(
         host=host,
         port=port,

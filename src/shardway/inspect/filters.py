@@ -67,7 +67,7 @@ def pattern(text: str) -> Callable[[str], bool]:
     try:
         import re2  # it has no types
     except ImportError:
-        raise OptionError("a pattern needs RE2, which takes linear time: pip install google-re2") from None
+        raise OptionError("a pattern needs RE2, which takes linear time: pip install 'shardway[inspect]'") from None
     options = re2.Options()
     options.log_errors = False  # RE2 itself would write a bad pattern to standard error, with its escape sequences
     try:

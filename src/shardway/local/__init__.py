@@ -9,6 +9,7 @@ answer for other services.
 
 from __future__ import annotations
 
+from shardway.extras import check
 from shardway.public import loaded_from
 
 _HOMES = {
@@ -26,13 +27,9 @@ _load = loaded_from(__name__, _HOMES)
 
 def __getattr__(name: str) -> object:
     """Import on first use: the server's libraries are an extra."""
-    try:
-        return _load(name)
-    except ModuleNotFoundError as fault:
-        if fault.name != "httptools":
-            raise
-        text = 'the local service needs its extra: pip install "shardway[local]"'
-        raise ModuleNotFoundError(text, name=fault.name) from fault
+    if name in ("LocalKinesis", "SpawnedKinesis"):
+        check("local", "the local service")
+    return _load(name)
 
 
 def __dir__() -> list[str]:

@@ -10,17 +10,20 @@ query's numbers. Below these are the talks with Spark: ``dataframes``, ``jvm``, 
 ``hadoop_files``. ``job`` runs job files, which are made of all that.
 """
 
-from shardway.pipeline.batches import POSITION, position_order, read_once, sort_by_key
-from shardway.pipeline.decode import decode_bytes, decode_json, decode_text, explain_json, split
-from shardway.pipeline.deduplication import deduplicate
-from shardway.pipeline.listener import MetricsListener
-from shardway.pipeline.parquet_folder import BatchFolder, ParquetFolder
-from shardway.pipeline.removed_rows import late_rows
-from shardway.pipeline.stamped_rows import deduplicate_by_stamps, open_stamps
-from shardway.pipeline.stream_metrics import StreamMetrics, observed, stream_metrics
-from shardway.pipeline.tables.delta import DeltaSink, delta_settings
-from shardway.pipeline.tables.iceberg import IcebergSink
-from shardway.spark.columns import ALL_COLUMNS
+from shardway.extras import needing
+
+with needing("spark", "shardway.pipeline"):
+    from shardway.pipeline.batches import POSITION, position_order, read_once, sort_by_key
+    from shardway.pipeline.decode import decode_bytes, decode_json, decode_text, explain_json, split
+    from shardway.pipeline.deduplication import deduplicate
+    from shardway.pipeline.listener import MetricsListener
+    from shardway.pipeline.parquet_folder import BatchFolder, ParquetFolder
+    from shardway.pipeline.removed_rows import late_rows
+    from shardway.pipeline.stamped_rows import deduplicate_by_stamps, open_stamps
+    from shardway.pipeline.stream_metrics import StreamMetrics, observed, stream_metrics
+    from shardway.pipeline.tables.delta import DeltaSink, delta_settings
+    from shardway.pipeline.tables.iceberg import IcebergSink
+    from shardway.spark.columns import ALL_COLUMNS
 
 __all__ = [
     "ALL_COLUMNS",
