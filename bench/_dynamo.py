@@ -1,8 +1,7 @@
 """Starts DynamoDB for the benchmarks of the consumer: Amazon's DynamoDB Local, in memory, a Java process of its own.
 
-The figures of the KCL were measured with it, too. ``python -m bench._dynamo`` shows what a call takes on it and on
-moto, to which the local Kinesis passes such calls otherwise. moto makes some hundred writes a second, one after the
-other, so that half a second of a deploy would be moto's own.
+The figures of the KCL were measured with it, too, so ours stay beside them. ``python -m bench._dynamo`` shows what a
+call takes on it and on the local Kinesis's own DynamoDB.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ def main() -> None:
 
     set_environment()
     with LocalKinesis.spawn() as local, _server().running() as amazon:
-        for name, endpoint_url in (("moto", local.endpoint_url), ("DynamoDB Local", amazon)):
+        for name, endpoint_url in (("the local Kinesis", local.endpoint_url), ("DynamoDB Local", amazon)):
             for turn in range(2):
                 for kind, took in asyncio.run(_latencies(endpoint_url, f"table-{turn}")).items():
                     took.sort()

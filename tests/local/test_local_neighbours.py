@@ -1,4 +1,4 @@
-"""DynamoDB, CloudWatch and STS on the same port, from moto or from another endpoint."""
+"""DynamoDB, CloudWatch and STS on the same port: DynamoDB is the service's own, the others are moto's or another's."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import datetime as dt
 import http.server
 import threading
 import time
+import zlib
+from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
+import boto3
 import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError
 
@@ -20,6 +23,7 @@ from tests.local.rawhttp import Wire, call_bytes, request_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.xdist_group("moto")
 
@@ -96,20 +100,23 @@ def test_sts_gives_roles(local: LocalKinesis) -> None:
     client.close()
 
 
-def test_kinesis_is_served_while_moto_works(local: LocalKinesis, dynamodb: Any) -> None:
+METRIC = {"Namespace": "app", "MetricData": [{"MetricName": "RecordsProcessed", "Value": 5.0, "Unit": "Count"}]}
+
+
+def test_kinesis_is_served_while_moto_works(local: LocalKinesis) -> None:
     stop = threading.Event()
 
     def write() -> None:
-        client = client_of(local.endpoint_url, "dynamodb")
+        client = client_of(local.endpoint_url, "cloudwatch")
         while not stop.is_set():
-            client.put_item(TableName="leases", Item=ITEM)
+            client.put_metric_data(**METRIC)
         client.close()
 
     writer = threading.Thread(target=write)
     writer.start()
     try:
         with Wire(int(local.endpoint_url.rpartition(":")[2])) as wire:
-            while local.stats().calls("PutItem") < 5:
+            while local.stats().calls("PutMetricData") < 5:
                 assert wire.call(call_bytes("ListStreams", {})).status == 200
     finally:
         stop.set()
@@ -117,10 +124,111 @@ def test_kinesis_is_served_while_moto_works(local: LocalKinesis, dynamodb: Any) 
     assert local.stats().calls("ListStreams") >= 1
 
 
-def test_moto_says_how_long_it_took_to_start(local: LocalKinesis, dynamodb: Any) -> None:
+def test_moto_says_how_long_it_took_to_start(local: LocalKinesis) -> None:
+    client = client_of(local.endpoint_url, "cloudwatch")
+    client.put_metric_data(**METRIC)
+    client.close()
     described = local._running().neighbours.describe()
     assert described["moto_start_s"] > 0
-    assert described["endpoints"]["dynamodb"].startswith("http://127.0.0.1:")
+    assert described["endpoints"]["cloudwatch"].startswith("http://127.0.0.1:")
+    assert described["endpoints"]["dynamodb"] is None, "the service itself answers"
+
+
+def test_dynamodb_needs_no_moto() -> None:
+    with LocalKinesis() as local:
+        client = client_of(local.endpoint_url, "dynamodb")
+        assert client.list_tables()["TableNames"] == []
+        client.close()
+        assert local._running().neighbours.describe()["moto_start_s"] is None
+
+
+def test_an_answer_has_the_checksum_that_sdks_look_for(local: LocalKinesis) -> None:
+    with Wire(int(local.endpoint_url.rpartition(":")[2])) as wire:
+        for operation, status in (("ListTables", 200), ("Scan", 400), ("ExecuteStatement", 400)):
+            headers = {"X-Amz-Target": f"DynamoDB_20120810.{operation}", "Content-Type": "application/x-amz-json-1.0"}
+            reply = wire.call(request_bytes(b"{}", headers=headers))
+            assert (reply.status, int(reply.headers["x-amz-crc32"])) == (status, zlib.crc32(reply.body))
+            assert reply.headers["content-type"] == "application/x-amz-json-1.0"
+
+
+def test_each_region_has_its_tables(local: LocalKinesis, dynamodb: Any) -> None:
+    elsewhere = boto3.client("dynamodb", endpoint_url=local.endpoint_url, region_name="eu-west-1")
+    assert elsewhere.list_tables()["TableNames"] == []
+    assert "leases" in dynamodb.list_tables()["TableNames"]
+    assert dynamodb.describe_table(TableName="leases")["Table"]["TableArn"].startswith("arn:aws:dynamodb:us-east-1:")
+    elsewhere.close()
+
+
+def test_a_reset_takes_the_tables() -> None:
+    with LocalKinesis() as local:
+        client = client_of(local.endpoint_url, "dynamodb")
+        client.create_table(
+            TableName="leases",
+            KeySchema=[{"AttributeName": "leaseKey", "KeyType": "HASH"}],
+            AttributeDefinitions=[{"AttributeName": "leaseKey", "AttributeType": "S"}],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        local.reset()
+        assert client.list_tables()["TableNames"] == []
+        client.close()
+
+
+def test_what_dynamodb_does_not_have_is_said(local: LocalKinesis, dynamodb: Any) -> None:
+    with pytest.raises(ClientError, match="the local DynamoDB has no operation ExecuteStatement: name a DynamoDB"):
+        dynamodb.execute_statement(Statement="SELECT * FROM leases")
+    streams = client_of(local.endpoint_url, "dynamodbstreams")
+    with pytest.raises(ClientError, match="has no operation DynamoDBStreams_20120810"):
+        streams.list_streams()
+    streams.close()
+    assert local.stats().operations["ExecuteStatement"].errors == 1
+
+
+@pytest.mark.parametrize(
+    ("version", "says"),
+    [
+        ("5.2.3", "moto 5.2.3 is installed, and moto>=5.2.4,<6 is needed: pip install"),
+        ("6.0.0", "moto 6.0.0 is installed, and moto>=5.2.4,<6 is needed: pip install"),
+        (None, "moto is not installed: pip install"),
+    ],
+)
+def test_a_wrong_moto_is_said_at_the_start_and_by_an_error_that_no_sdk_repeats(
+    version: str | None,
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The process of moto is a real one, to which another version is said to be installed."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "from importlib import metadata\n"
+        "real = metadata.version\n"
+        "def version(name):\n"
+        f"    found = {version!r} if name == 'moto' else real(name)\n"
+        "    if found is None:\n"
+        "        raise metadata.PackageNotFoundError(name)\n"
+        "    return found\n"
+        "metadata.version = version\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))  # which moto's process inherits
+
+    def of_moto(name: str) -> str:
+        assert name == "moto"
+        if version is None:
+            raise metadata.PackageNotFoundError(name)
+        return version
+
+    monkeypatch.setattr("shardway.local.moto_process.metadata.version", of_moto)
+    with LocalKinesis() as local:
+        assert [one.getMessage() for one in caplog.records if says in one.getMessage()], caplog.text
+        client = boto3.client("cloudwatch", endpoint_url=local.endpoint_url, region_name="us-east-1")
+        with pytest.raises(ClientError, match=says.partition(":")[0]) as caught:
+            client.list_metrics()
+        client.close()
+        assert caught.value.response["Error"]["Code"] == "MissingDependency"
+        assert local.stats().calls("ListMetrics") == 1, "it was not repeated"
+    caplog.clear()
+    with LocalKinesis(neighbour_endpoint_url="http://127.0.0.1:9"):
+        assert caplog.records == [], "there moto is not asked"
 
 
 # --- faults ---------------------------------------------------------------------------------------
@@ -283,8 +391,8 @@ def test_whose_call_it_is(
 
 def test_moto_ends_with_the_service() -> None:
     with LocalKinesis() as local:
-        client = client_of(local.endpoint_url, "dynamodb")
-        client.list_tables()
+        client = client_of(local.endpoint_url, "cloudwatch")
+        client.list_metrics()
         client.close()
         process = local._running().neighbours._moto._process
         assert process is not None

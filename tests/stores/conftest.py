@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def local() -> Iterator[LocalKinesis]:
-    """A local service, whose DynamoDB is moto."""
+    """A local service, and its own DynamoDB."""
     with LocalKinesis() as service:
         yield service
 
@@ -84,7 +84,6 @@ def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Lease
         else:
             url = request.getfixturevalue("dynamodb_local")
         settings = ConnectionOptions(endpoint_url=url, region="us-east-1", credentials=CREDENTIALS)
-        # moto is slow to start, and answers 32 writers one after the other
         options = LeaseOptions(request_timeout_s=30.0)
         return lambda: DynamoLeaseTable(name, settings, options)
     if request.param == "postgres":

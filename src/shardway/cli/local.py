@@ -31,7 +31,7 @@ PageSpan = Annotated[
     typer.Option(help="Seconds of a shard's log that one GetRecords crosses: silence gives empty pages.", metavar="S"),
 ]
 Settle = Annotated[
-    float, typer.Option(help="Seconds that a stream stays CREATING, UPDATING and DELETING.", metavar="S")
+    float, typer.Option(help="Seconds that a stream or table stays CREATING, UPDATING and DELETING.", metavar="S")
 ]
 Origin = Annotated[
     list[str] | None,
@@ -64,7 +64,7 @@ def command(
     origin: Origin = None,
     page_span: PageSpan = 3600.0,
     data: Annotated[
-        Path | None, typer.Option(help="Folder that keeps the data across restarts.", metavar="FOLDER")
+        Path | None, typer.Option(help="Folder that keeps the streams across restarts.", metavar="FOLDER")
     ] = None,
     fsync: Annotated[bool, typer.Option(help="With --data: write every change to the disk before its answer.")] = False,
     tls: Annotated[bool, typer.Option("--tls", help="Serve HTTPS with a certificate made now.")] = False,
@@ -73,11 +73,11 @@ def command(
     ] = None,
     key: Annotated[Path | None, typer.Option(help="Key of the certificate (PEM).", metavar="FILE")] = None,
     dynamodb_endpoint_url: Annotated[
-        str | None, typer.Option(help="Address of a DynamoDB, in place of moto.", metavar="URL")
+        str | None, typer.Option(help="Address of a DynamoDB, in place of its own.", metavar="URL")
     ] = None,
     neighbour_endpoint_url: Annotated[
         str | None,
-        typer.Option(help="Address of DynamoDB, CloudWatch and STS, in place of moto.", metavar="URL"),
+        typer.Option(help="Address of DynamoDB, CloudWatch and STS, in place of its own and moto.", metavar="URL"),
     ] = None,
     console: WithConsole = False,
     console_port: Annotated[int, typer.Option(help="Port of the console; 0 takes a free one.", metavar="PORT")] = 4568,
@@ -97,6 +97,7 @@ def command(
         streams=_streams(stream or [], shards),
         limits=limits,
         stream_settle_s=settle,
+        table_settle_s=settle,
         origins=tuple(origin or ()),
         page_span_s=page_span,
         data=_text(data),

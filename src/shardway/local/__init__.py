@@ -3,8 +3,8 @@ another address.
 
 `model` is the service itself. `embedded` serves it in this process, `spawned` and `process` in another one. `server`
 puts the parts together: `regions`, `tls`, `http`, `http2` and `http_versions`. `gate` checks requests, `kinesis` makes
-calls of them, and `event_pumps` pushes. `faults`, `control`, `clock` and `counters` are for tests; `neighbours`
-answer for other services.
+calls of them, and `event_pumps` pushes. `faults`, `control`, `clock` and `counters` are for tests. `dynamodb` is a
+model of the part of DynamoDB that lease tables need, behind `dynamodb_face`; `neighbours` answer for other services.
 """
 
 from __future__ import annotations

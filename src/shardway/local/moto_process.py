@@ -1,9 +1,9 @@
-"""The process in which moto answers for DynamoDB, CloudWatch and STS. :mod:`neighbours` runs it as a module.
+"""The process in which moto answers for CloudWatch and STS. :mod:`neighbours` runs it as a module.
 
 The process listens on loopback, writes ``{"port": ...}`` or ``{"error": ...}`` as one line to its standard output, and
 ends when its standard input is closed: so it never outlives the service that started it, however the service ends.
 
-Three services of moto are used, each through its own entry for a request. moto's server would serve all hundred and
+Two services of moto are used, each through its own entry for a request. moto's server would serve all hundred and
 more: for that it wants some forty packages, a Docker client and a solver of equations among them.
 """
 
@@ -14,6 +14,7 @@ import logging
 import os
 import sys
 import traceback
+from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from shardway.tasks import thread
@@ -23,17 +24,33 @@ if TYPE_CHECKING:
 
 SERVICE_HEADER = "x-shardway-neighbour"
 """The header that names the service of a request: the part that forwards the request has found the service out."""
-STREAMS_TARGET = "DynamoDBStreams_"
+REQUIRED = "moto>=5.2.4,<6"
+VERSION_MIN, VERSION_BELOW = (5, 2, 4), (6,)
+"""The versions of moto that answer: requests of older ones lack what the handlers are given."""
+
+
+def moto_fault() -> str | None:
+    """Return what is wrong with the moto that is installed; None: nothing. It is not imported for that."""
+    try:
+        version = metadata.version("moto")
+    except metadata.PackageNotFoundError:
+        return 'moto is not installed: pip install "shardway[local]"'
+    numbers = tuple(int(part) for part in version.split(".")[:3] if part.isdecimal())
+    if VERSION_MIN <= numbers < VERSION_BELOW:
+        return None
+    return f'moto {version} is installed, and {REQUIRED} is needed: pip install "shardway[local]"'
 
 
 class Application:
     """Answers requests (WSGI) by moto's handlers."""
 
     def __init__(self) -> None:
-        """Raises ImportError where moto is not installed."""
+        """Raises ImportError where moto is not installed, or not the right one."""
+        fault = moto_fault()
+        if fault is not None:
+            raise ImportError(fault)
         from moto.cloudwatch.responses import CloudWatchResponse
         from moto.core.request import Request
-        from moto.dynamodb.responses import DynamoHandler
         from moto.sts.responses import TokenResponse
         from werkzeug.exceptions import HTTPException
         from werkzeug.wrappers import Response
@@ -42,7 +59,7 @@ class Application:
             from_wsgi_server = True
 
         self._request, self._response, self._refusal = ServedRequest, Response, HTTPException
-        self._handlers = {"cloudwatch": CloudWatchResponse, "dynamodb": DynamoHandler, "sts": TokenResponse}
+        self._handlers = {"cloudwatch": CloudWatchResponse, "sts": TokenResponse}
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         """Answer one request."""
@@ -62,10 +79,6 @@ class Application:
 
     def _answer(self, request: Any) -> tuple[int, Any, Any]:
         handler = self._handlers[request.headers[SERVICE_HEADER]]
-        if request.headers.get("X-Amz-Target", "").startswith(STREAMS_TARGET):
-            from moto.dynamodbstreams.responses import DynamoDBStreamsHandler
-
-            handler = DynamoDBStreamsHandler
         try:
             found = handler.dispatch(request, request.raw_url, dict(request.headers))
         except Exception as fault:
@@ -89,7 +102,8 @@ def main() -> None:
 
         application = Application()
     except ImportError as fault:
-        print(json.dumps({"error": f'{fault}: pip install "shardway[local]"'}), flush=True)
+        text = str(fault) if "pip install" in str(fault) else f'{fault}: pip install "shardway[local]"'
+        print(json.dumps({"error": text}), flush=True)
         return
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     WSGIRequestHandler.protocol_version = "HTTP/1.1"  # keep-alive: a connection per call costs more than the call

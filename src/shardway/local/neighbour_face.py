@@ -1,9 +1,8 @@
-"""Calls to DynamoDB, CloudWatch and STS are counted, spoilt as ordered, and forwarded."""
+"""Calls to DynamoDB, CloudWatch and STS are counted, spoilt as ordered, and answered here or forwarded."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
@@ -12,33 +11,48 @@ import msgspec
 from shardway.local.faults import Facts, Fault
 from shardway.local.faulty_kinesis import DONE_FIRST, spoilt
 from shardway.local.http_messages import Answer, Request, tag_of
-from shardway.local.neighbours import UnreachableError, operation_of
+from shardway.local.neighbours import MissingError, UnreachableError, operation_of
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from shardway.local.answers import Answers
     from shardway.local.counters import Counters
+    from shardway.local.dynamodb_face import DynamoFace
     from shardway.local.faults import FaultPlan
     from shardway.local.neighbours import Neighbours
 
 
 _THROTTLED = {"dynamodb": "ProvisionedThroughputExceededException"}
 _FAILED = {"dynamodb": "InternalServerError", "cloudwatch": "InternalServiceError"}
-_DYNAMODB_WRITES = frozenset({"PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem", "TransactWriteItems"})
 _NAMESPACE = {"dynamodb": "com.amazonaws.dynamodb.v20120810#"}
 
 
 class NeighbourFace:
     """Answers the calls that are not for Kinesis."""
 
-    def __init__(self, neighbours: Neighbours, answers: Answers, plan: FaultPlan, counters: Counters) -> None:
+    def __init__(
+        self,
+        neighbours: Neighbours,
+        answers: Answers,
+        plan: FaultPlan,
+        counters: Counters,
+        dynamodb: DynamoFace | None,
+    ) -> None:
+        """``dynamodb`` answers for DynamoDB; None: another endpoint does."""
         self._neighbours = neighbours
+        self._dynamodb = dynamodb
         self._answers = answers
         self._plan = plan
         self._counters = counters
-        self._writing = asyncio.Lock()
 
-    async def answer(self, service: str, request: Request) -> Answer:
+    def __call__(self, service: str, request: Request) -> Answer | Awaitable[Answer]:
         """Answer one call, faults included."""
+        if self._dynamodb is not None and service == "dynamodb" and not self._plan.active:
+            return self._dynamodb.counted(request)
+        return self._answer(service, request)
+
+    async def _answer(self, service: str, request: Request) -> Answer:
         operation = operation_of(request)
         user_agent = request.headers.get(b"user-agent", b"")
         count = self._counters.of(operation, user_agent)
@@ -56,12 +70,13 @@ class NeighbourFace:
         return answer
 
     async def _forward(self, service: str, request: Request) -> Answer:
-        # moto looks at a write's condition and writes without a lock, on a thread per call: of two writes that exclude
-        # each other both may be done.
-        one_by_one = service == "dynamodb" and operation_of(request) in _DYNAMODB_WRITES
+        if self._dynamodb is not None and service == "dynamodb":
+            return self._dynamodb.answer(request)
         try:
-            async with self._writing if one_by_one else contextlib.nullcontext():
-                return await self._neighbours.forward(service, request)
+            return await self._neighbours.forward(service, request)
+        except MissingError as error:
+            # 400: an SDK repeats a call that a 503 answered, again and again.
+            return self._error(service, request, "MissingDependency", str(error), 400)
         except UnreachableError as error:
             return self._error(service, request, "ServiceUnavailable", str(error), 503)
 

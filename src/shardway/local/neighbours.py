@@ -1,4 +1,5 @@
-"""DynamoDB, CloudWatch and STS answer on the same port: their calls are forwarded to moto, or to another endpoint.
+"""Calls to CloudWatch and STS are forwarded to moto, and those to DynamoDB and them to other endpoints, where options
+name some.
 
 moto runs in a process of its own, which the first such call starts: its work never holds up Kinesis.
 """
@@ -23,7 +24,7 @@ from shardway.aws.options import url_fault
 from shardway.aws.transport import FAULTS, tls_context
 from shardway.errors import OptionError
 from shardway.local.http_messages import Answer, Request
-from shardway.local.moto_process import SERVICE_HEADER
+from shardway.local.moto_process import SERVICE_HEADER, moto_fault
 from shardway.tasks import SharedWork, logged
 
 if TYPE_CHECKING:
@@ -98,13 +99,22 @@ class UnreachableError(Exception):
     """The neighbour cannot be reached or does not answer in time."""
 
 
+class MissingError(UnreachableError):
+    """The neighbour is not installed, so that no repetition helps."""
+
+
+def elsewhere(options: LocalOptions) -> str | None:
+    """Return the address of the DynamoDB that answers in place of the service's own; None: the own one does."""
+    return options.dynamodb_endpoint_url or options.neighbour_endpoint_url
+
+
 class Neighbours:
     """Forwards calls. It is used on the server's loop only."""
 
     def __init__(self, options: LocalOptions, answers: Answers) -> None:
         self._answers = answers
         self._fixed = {
-            "dynamodb": options.dynamodb_endpoint_url or options.neighbour_endpoint_url,
+            "dynamodb": elsewhere(options),
             "cloudwatch": options.neighbour_endpoint_url,
             "sts": options.neighbour_endpoint_url,
         }
@@ -117,14 +127,26 @@ class Neighbours:
             raise OptionError(faults)
 
     def describe(self) -> dict[str, Any]:
-        """Return which endpoint answers for each service, and how long moto took to start (None: not started yet)."""
+        """Return which endpoint answers for each service (None: this one for DynamoDB, moto for the others once it is
+        started), and how long moto took to start (None: not started yet).
+        """
         return {
-            "endpoints": {name: url or self._moto.endpoint_url for name, url in self._fixed.items()},
+            "endpoints": {
+                name: url or (None if name == "dynamodb" else self._moto.endpoint_url)
+                for name, url in self._fixed.items()
+            },
             "moto_start_s": self._moto.started_s,
         }
 
+    def warnings(self) -> list[str]:
+        """Return what is wrong with moto, where its services are asked of it; nothing is started for that."""
+        fault = None if self._fixed["cloudwatch"] else moto_fault()
+        return [] if fault is None else [f"CloudWatch and STS do not answer: {fault}"]
+
     async def forward(self, service: str, request: Request) -> Answer:
-        """Return the neighbour's answer. Raises :class:`UnreachableError`."""
+        """Return the neighbour's answer. Raises :class:`UnreachableError`; MissingError where moto is not installed, or
+        not the right one.
+        """
         base = self._fixed[service] or await self._moto.start()
         parts = urlsplit(base)
         tls = parts.scheme == "https"
@@ -208,7 +230,7 @@ class _Moto:
             raise UnreachableError("moto did not start") from fault
         if "port" not in said:
             await self.stop()
-            raise UnreachableError(f"moto did not start: {said.get('error')}")
+            raise MissingError(f"moto did not start: {said.get('error')}")
         self.started_s = round(time.monotonic() - began, 3)
         self.endpoint_url = f"http://127.0.0.1:{said['port']}"
         return self.endpoint_url

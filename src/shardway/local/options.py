@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 PORT_MAX = 65_535
 DEFAULT_REGION = "us-east-1"
 DEFAULT_ACCOUNT_ID = "123456789012"
-"""The account of the streams, and of moto, which answers for DynamoDB, CloudWatch and STS."""
+"""The account of the streams and tables, and of moto, which answers for CloudWatch and STS."""
 
 
 HTTP2_STREAMS_MAX = 128
@@ -49,11 +49,13 @@ class LocalOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     shard_quota: Annotated[int, Meta(ge=0)] = 1000
     stream_settle_s: Annotated[float, Meta(ge=0)] = 0.0
     """How long a stream stays CREATING, UPDATING or DELETING, in the service's time."""
+    table_settle_s: Annotated[float, Meta(ge=0)] = 0.0
+    """The same for tables of DynamoDB and their indexes."""
     streams: dict[str, int] = msgspec.field(default_factory=dict)
     """Streams to create at the start unless they exist: name to number of shards."""
     data: str | None = None
-    """The folder that keeps the streams across restarts; None: they are in memory only. Data of the services for which
-    moto answers is never kept.
+    """The folder that keeps the streams across restarts; None: they are in memory only. Tables of DynamoDB, and what
+    moto has, are never kept.
     """
     fsync: bool = False
     """True: every change is on the disk before its call is answered. False: a machine that fails may lose changes."""
@@ -77,9 +79,11 @@ class LocalOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     seed: Annotated[int, Meta(ge=0)] | None = None
     """The seed of the service's random choices (stream ids); faults have seeds of their own."""
     neighbour_endpoint_url: str | None = None
-    """The endpoint that answers for DynamoDB, CloudWatch and STS; None: moto does, started at the first use."""
+    """The endpoint that answers for DynamoDB, CloudWatch and STS; None: the service does for DynamoDB, and moto for the
+    other two, started at the first use.
+    """
     dynamodb_endpoint_url: str | None = None
-    """The endpoint that answers for DynamoDB alone (moto makes some 460 conditional writes/s)."""
+    """The endpoint that answers for DynamoDB alone; None: the service does, for what lease tables need of it."""
     origins: tuple[str, ...] = ()
     """The origins of web pages that may call the service (``http://localhost:3000``); ``*``: any. Without an origin no
     page may: else a page of any site that is open in a browser on this machine could read and write all of the service.

@@ -1,4 +1,4 @@
-"""Each region has streams of its own, as at AWS. A call is for the region that it is signed for."""
+"""Each region has streams and tables of its own, as at AWS. A call is for the region that it is signed for."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from shardway.errors import OptionError
 from shardway.local.answers import Answers
 from shardway.local.clock import VirtualClock
 from shardway.local.counters import Counters
+from shardway.local.dynamodb import DynamoModel
 from shardway.local.event_pumps import Subscriptions
 from shardway.local.faults import FaultPlan
 from shardway.local.faulty_kinesis import FaultyKinesis
@@ -57,7 +58,7 @@ class ServiceParts:
 
 
 class Region:
-    """Kinesis in one region: its model, and the faces before it."""
+    """Kinesis in one region: its model, and the faces before it; and the model of DynamoDB."""
 
     def __init__(self, name: str, shared: ServiceParts) -> None:
         self.name = name
@@ -66,6 +67,7 @@ class Region:
         self.subscriptions = Subscriptions(answers, self._spoil)
         verifier = Verifier(options.credentials, name, shared.clock.now) if options.credentials else None
         self.model = self._new_model()
+        self.dynamodb = self._new_dynamodb()
         self.kinesis = KinesisFace(self.model, answers, shared.counters, self.subscriptions, verifier)
         self.faulty = FaultyKinesis(self.kinesis, shared.faults)
         self._journal: Callable[[tuple[object, ...]], None] | None = None
@@ -76,6 +78,7 @@ class Region:
         self.model.keep_in(None)
         self.model = self.kinesis.model = self._new_model()
         self.model.keep_in(self._journal)
+        self.dynamodb = self._new_dynamodb()
 
     def keep_in(self, journal: Callable[[tuple[object, ...]], None]) -> None:
         """Give ``journal`` each change of the region's model."""
@@ -84,6 +87,15 @@ class Region:
 
     def _spoil(self, call: Call) -> EventFault | None:
         return self.faulty.spoil_event(call)
+
+    def _new_dynamodb(self) -> DynamoModel:
+        options = self._shared.options
+        return DynamoModel(
+            clock=self._shared.clock,
+            region=self.name,
+            account_id=options.account_id,
+            settle_s=options.table_settle_s,
+        )
 
     def _new_model(self) -> KinesisModel:
         options = self._shared.options

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,13 +16,14 @@ from shardway.local.answers import Answers
 from shardway.local.clock import VirtualClock
 from shardway.local.control import PREFIX, Control
 from shardway.local.counters import Counters
+from shardway.local.dynamodb_face import DynamoFace
 from shardway.local.faults import FaultPlan
 from shardway.local.gate import TARGET_PREFIX
 from shardway.local.http import HttpConnection
 from shardway.local.http_messages import Answer, ClientConnection, Request
 from shardway.local.model import KinesisModel, Limits, ModelError
 from shardway.local.neighbour_face import NeighbourFace
-from shardway.local.neighbours import Neighbours, service_of
+from shardway.local.neighbours import Neighbours, elsewhere, service_of
 from shardway.local.regions import Regions, ServiceParts
 from shardway.local.tls import Tls
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from shardway.local.options import LocalOptions
 
 
+log = logging.getLogger("shardway.local")
 LISTEN_BACKLOG = 512
 ACCEPT_ROUNDS = 5
 """The rounds of asyncio's loop, and one more, between the moment when a connection is accepted and when it is made."""
@@ -57,7 +60,8 @@ class LocalServer:
         answers = self._answers = Answers(self.clock.now)
         self.regions = Regions(ServiceParts(options, self.clock, self.limits, answers, self.counters, self.faults))
         self.neighbours = Neighbours(options, answers)
-        self._neighbour_face = NeighbourFace(self.neighbours, answers, self.faults, self.counters)
+        dynamodb = None if elsewhere(options) else DynamoFace(self.regions, answers, self.counters)
+        self._neighbour_face = NeighbourFace(self.neighbours, answers, self.faults, self.counters, dynamodb)
         self._control = Control(self, answers)
         self._connections: set[ClientConnection] = set()
         self._server: asyncio.Server | None = None
@@ -85,6 +89,8 @@ class LocalServer:
     async def start(self) -> None:
         """Load the data, make the streams, listen. Raises OSError (the port is taken), JournalError, OptionError."""
         loop = asyncio.get_running_loop()
+        for text in self.neighbours.warnings():
+            log.warning("%s", text)
         self._load()
         self.clock.on_advance(lambda seconds: _soon(loop, self._clock_moved, seconds))
         self._create_streams()
@@ -140,7 +146,7 @@ class LocalServer:
                 return self._control(request)
             service = service_of(request)
             if service is not None:
-                return self._neighbour_face.answer(service, request)
+                return self._neighbour_face(service, request)
         region = self.regions.of(request)
         return region.faulty(request) if self.faults.active else region.kinesis(request)
 
