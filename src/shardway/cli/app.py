@@ -30,7 +30,7 @@ from shardway.cli import (
 from shardway.cli import run as run_job
 from shardway.cli.help_words import name_values
 from shardway.cli.output import warn
-from shardway.cli.terminal import prepare_output
+from shardway.cli.terminal import NO_ROOM, drop_output, prepare_output
 from shardway.errors import OptionError, ShardwayError
 
 
@@ -108,8 +108,8 @@ def _options(
 
 
 def run() -> int:
-    """Run one subcommand, and return its status. An error that was foreseen is shown as one line, with status 1; a
-    wrong use has status 2.
+    """Run one subcommand, and return its status. An error that was foreseen is shown as one line, with status 1, and so
+    is a disk that has no room for the output; a wrong use has status 2.
     """
     prepare_output()
     try:
@@ -117,6 +117,12 @@ def run() -> int:
         app(prog_name="shardway")
     except ShardwayError as fault:
         warn(str(fault))
+        return 1
+    except OSError as fault:
+        if fault.errno not in NO_ROOM or fault.filename is not None:
+            raise
+        drop_output()
+        warn(f"the output cannot be written: {fault.strerror}")
         return 1
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 import contextlib
+import errno
 import io
 import json
 import os
@@ -19,6 +20,8 @@ ENTER = "\x1b[?1049h\x1b[?25l"
 LEAVE = "\x1b[?25h\x1b[?1049l"
 
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""The errors of a write to a disk that is full, or to a file that may not grow."""
 _ESCAPES = "shardway-escapes"
 
 
@@ -36,6 +39,13 @@ def prepare_output() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a program that runs the command may have put another one there
             stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors=_ESCAPES)
+
+
+def drop_output() -> None:
+    """Let what standard output still holds go nowhere: at its end, Python would try to write it again."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def write_text(text: str) -> None:

@@ -1,4 +1,6 @@
-"""Where the locale or the terminal has another encoding than UTF-8: no letter ends a command or spoils its JSON."""
+"""Where output goes: to a locale or a terminal of another encoding than UTF-8, in which no letter ends a command or
+spoils its JSON, and to a disk that is full.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import json
 import os
 import pty
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -53,3 +56,14 @@ def test_a_terminal_gets_what_it_lacks_as_an_escape(
     assert len(shown.splitlines()) == 4
     assert r"\ud83d\ude00" in shown
     assert ("schlüssel" if encoding == "latin-1" else r"schl\u00fcssel") in shown
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a device that is always full")
+@pytest.mark.usefixtures("put")
+@pytest.mark.parametrize("words", [(*TAIL, "-o", "jsonl"), TAIL, ("stream", "ls"), ("--version",)])
+def test_a_full_disk_is_one_line(start: Callable[..., subprocess.Popen[bytes]], words: tuple[str, ...]) -> None:
+    with open("/dev/full", "wb") as full:
+        command = start(*words, stdout=full)
+        errors = command.stderr.read()  # type: ignore[union-attr]  # it is a pipe
+        assert command.wait() == 1
+    assert errors == b"shardway: the output cannot be written: No space left on device\n"
