@@ -107,6 +107,10 @@ class Account:
 
     # --- while it runs --------------------------------------------------------------------------
 
+    def read_all(self, shards: Iterable[str]) -> bool:
+        """True when records of each of these shards were delivered."""
+        return set(shards) <= {tenure.shard for tenure in self.tenures.values()}
+
     def readers(self, *, since_ms: int) -> dict[str, set[str]]:
         """Shard to the workers that have delivered of it since."""
         found: dict[str, set[str]] = {}
@@ -117,8 +121,14 @@ class Account:
 
     # --- afterwards -----------------------------------------------------------------------------
 
-    def missing(self, written: int) -> list[int]:
-        return [number for number in range(written) if number not in self.numbers]
+    def missing(self, written: int, opened: int = 0) -> list[int]:
+        """Return the numbers that did not arrive. ``opened``: the fleet began to read before this one was written, so
+        those below it may be missing, but for any that lie behind one of their key that arrived.
+        """
+        first = dict.fromkeys(range(KEYS), opened)
+        for number in self.numbers:
+            first[number % KEYS] = min(number, first[number % KEYS])
+        return [number for number in range(written) if number >= first[number % KEYS] and number not in self.numbers]
 
     def duplicates(self) -> int:
         return sum(count - 1 for count in self.numbers.values())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 import botocore.config
+from tests.starts import start_of
 
 from interop.fleets.account import Account, Move, as_rows
 from interop.fleets.processes import KCL_2, KCL_3, OURS, Services, WorkerProcess, now_ms, start_kcl, start_ours
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 SHARDS = 4
+BEFORE_RECORDS = 400
+"""So many lie before the start of a fleet that does not begin at the oldest record."""
+BEFORE_S = 3.0
+"""They are so much older than the start: a lease of ours that is made at LATEST may begin two seconds early."""
 RECORDS_PER_S = 200
 FAILOVER_S = 5.0
 CHECKPOINT_MS = 1000
@@ -56,15 +61,21 @@ class Journey:
     """Use as a context: at its end all is stopped; `finish` checks what came of it."""
 
     def __init__(
-        self, services: Services, name: str, folder: Path, *, kcl_settings: dict[str, object] | None = None
+        self, services: Services, name: str, folder: Path, *, seed: int, kcl_settings: dict[str, object] | None = None
     ) -> None:
+        """``seed`` says where the fleet begins."""
         self.name = name
+        self.starting_position = start_of(seed)
+        self.passed = 0
+        """Records below this number lie before the start."""
+        self.opened: int | None = None
+        """Records from this number on were written when the fleet read all shards. None: it does not yet."""
         self.folder = folder
         self.account = Account()
         self.moves: list[Move] = []
         self.workers: dict[str, WorkerProcess] = {}
         self.stop_s: dict[str, float] = {}
-        self.result: dict[str, Any] = {"journey": name, "steps": []}
+        self.result: dict[str, Any] = {"journey": name, "start": self.starting_position, "steps": []}
         self._kcl_settings = kcl_settings or {}
         stream = name.replace(" ", "-").replace(".", "-").replace(",", "")
         self.own = {  # the names and addresses that its workers are given
@@ -82,6 +93,16 @@ class Journey:
         self.watch = TableWatch(dynamodb, self.own["application"])
 
     def __enter__(self) -> Journey:
+        self.own["start"] = self.starting_position
+        if self.starting_position == "TRIM_HORIZON":
+            self.opened = 0
+        else:
+            self.writer.put(BEFORE_RECORDS)
+            time.sleep(BEFORE_S)
+            self.passed = self.writer.written
+        if self.starting_position == "AT_TIMESTAMP":
+            self.own["start"] = str(now_ms())
+            self.opened = self.passed
         self.writer.start()
         self.watch.start()
         return self
@@ -143,6 +164,8 @@ class Journey:
         began_s = time.monotonic()
         while True:
             self.account.read(self.workers.values())
+            if self.opened is None and self.account.read_all(self._first_shards):
+                self.opened = self.writer.written
             gone = {one.name: one.status for one in self.workers.values() if one.status not in (None, 0, -9, 143)}
             assert not gone, f"{self.name}: workers ended by themselves: {gone}"
             if condition():
@@ -213,14 +236,17 @@ class Journey:
     def finish(self) -> dict[str, Any]:
         """Stop writing, wait until all has arrived, stop all workers; returns the figures of the journey."""
         written = self.writer.stop()
-        self.until("all arrived", lambda: not self.account.missing(written), deadline_s=DRAIN_DEADLINE_S)
+        assert self.opened is not None
+        opened = self.opened
+        self.until("all arrived", lambda: not self.account.missing(written, opened), deadline_s=DRAIN_DEADLINE_S)
         self.stop(*(worker.name for worker in self.workers.values() if worker.is_running))
         self.account.read(self.workers.values())
         self.watch.stop()
         moves = self.moves = self.account.moves()
         self.result |= {
             "records": written,
-            "missing": len(self.account.missing(written)),
+            "missing": len(self.account.missing(written, opened)),
+            "too_early": sum(number < self.passed for number in self.account.numbers),
             "duplicates": self.account.duplicates(),
             "two_readers": sum(move.late for move in moves),
             "moves": as_rows(moves),
@@ -239,6 +265,8 @@ class Journey:
         faults = []
         if self.result["missing"]:
             faults.append(f"{self.result['missing']} records did not arrive")
+        if self.result["too_early"]:
+            faults.append(f"{self.result['too_early']} records arrived that lie before the start")
         faults += self.account.out_of_order()[:5]
         faults += self.watch.steps_back()[:5]
         # A KCL 2.x steals in the middle of everything; all other moves from ours are handoffs, or come after silence.

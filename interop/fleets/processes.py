@@ -155,13 +155,15 @@ class WorkerProcess:
 
 
 def start_kcl(version: str, name: str, folder: Path, own: dict[str, str], settings: dict[str, object]) -> WorkerProcess:
-    """``own``: stream, application, kinesis, dynamodb, checkpoint_ms; ``settings`` of the library by their paths."""
+    """``own``: stream, application, kinesis, dynamodb, start, checkpoint_ms; ``settings`` of the library by their
+    paths.
+    """
     arguments = [f"{key}={value}" for key, value in {**own, "worker": name, **settings}.items()]
     return WorkerProcess(name, version, [*kcl_command(version), *arguments], folder)
 
 
 def start_ours(name: str, folder: Path, own: dict[str, str]) -> WorkerProcess:
-    """``own``: stream, application, kinesis, dynamodb, failover_s, kcl_report_s."""
+    """``own``: stream, application, kinesis, dynamodb, start, failover_s, kcl_report_s."""
     arguments = [f"{key}={value}" for key, value in {**own, "worker": name}.items()]
     return WorkerProcess(name, OURS, [sys.executable, str(HERE / "shardway_worker.py"), *arguments], folder)
 

@@ -20,7 +20,7 @@ def table(results: Iterable[dict[str, Any]]) -> Iterator[str]:
             yield f"{result['journey']}: did not come to its end: {result['steps']}"
             continue
         yield (
-            f"{result['journey']}: {result['records']} records, {result['missing']} missing, "
+            f"{result['journey']}, {result['start']}: {result['records']} records, {result['missing']} missing, "
             f"{result['duplicates']} repeated; first record after {result['first_record_s']} s, "
             f"stopped in {result['stop_s']} s"
         )

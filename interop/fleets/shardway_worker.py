@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import json
 import logging
 import os
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardway.aws.dynamodb.lease_table import DynamoLeaseTable
 from shardway.aws.options import ConnectionOptions, Credentials
+from shardway.model import StartingPosition
 from shardway.options import LeaseOptions
 from shardway.runtime.consumer.consumer import Consumer
 
@@ -50,6 +52,13 @@ async def follow(held: Shard[bytes], tenure: int) -> None:
     say("left", shard=shard, tenure=tenure)
 
 
+def start_of(text: str) -> StartingPosition | str:
+    """TRIM_HORIZON, LATEST, or a time in epoch milliseconds."""
+    if not text.isdigit():
+        return text
+    return StartingPosition.at_timestamp(dt.datetime.fromtimestamp(int(text) / 1000, dt.UTC))
+
+
 async def main(options: dict[str, str]) -> None:
     failover_s = float(options["failover_s"])
     wire = ConnectionOptions(
@@ -66,7 +75,7 @@ async def main(options: dict[str, str]) -> None:
         options["stream"],
         application=options["application"],
         worker_id=options["worker"],
-        starting_position="TRIM_HORIZON",
+        starting_position=start_of(options["start"]),
         leases=LeaseOptions(table=table, failover_s=failover_s, kcl_report_interval_s=float(options["kcl_report_s"])),
         connection=wire,
         on_event=lambda event: say("event", kind=type(event).__name__, text=str(event)),

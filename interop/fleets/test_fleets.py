@@ -16,13 +16,19 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
 
-FLEETS = pytest.mark.parametrize(("version", "settings"), [(KCL_2, {}), (KCL_3, BY_COUNT)], ids=[KCL_2, KCL_3])
+
+def fleets(seed: int) -> pytest.MarkDecorator:
+    """A fleet with each version of the KCL; the seeds say where they begin."""
+    given = [(KCL_2, {}, seed), (KCL_3, BY_COUNT, seed + 1)]
+    return pytest.mark.parametrize(("version", "settings", "seed"), given, ids=[KCL_2, KCL_3])
 
 
-@FLEETS
-def test_kcl_workers_alone(journey: Callable[..., Journey], version: str, settings: dict[str, object]) -> None:
+@fleets(0)
+def test_kcl_workers_alone(
+    journey: Callable[..., Journey], version: str, settings: dict[str, object], seed: int
+) -> None:
     """What the KCL does without us: the measure for all else, and of the harness."""
-    with journey(f"KCL {version} alone", kcl_settings=settings) as fleet:
+    with journey(f"KCL {version} alone", kcl_settings=settings, seed=seed) as fleet:
         fleet.step("KCL starts")
         fleet.kcl(version, "kcl-1")
         fleet.shares(kcl_1=4)
@@ -41,10 +47,12 @@ def test_kcl_workers_alone(journey: Callable[..., Journey], version: str, settin
     fleet.check()
 
 
-@FLEETS
-def test_ours_join_a_kcl_fleet(journey: Callable[..., Journey], version: str, settings: dict[str, object]) -> None:
+@fleets(2)
+def test_ours_join_a_kcl_fleet(
+    journey: Callable[..., Journey], version: str, settings: dict[str, object], seed: int
+) -> None:
     """KCL first: ours joins, leaves, joins, and is killed; then the KCL's is killed beside one of ours."""
-    with journey(f"KCL {version} first", kcl_settings=settings) as fleet:
+    with journey(f"KCL {version} first", kcl_settings=settings, seed=seed) as fleet:
         fleet.step("KCL starts")
         fleet.kcl(version, "kcl-1")
         fleet.shares(kcl_1=4)
@@ -75,10 +83,12 @@ def test_ours_join_a_kcl_fleet(journey: Callable[..., Journey], version: str, se
         assert {("kcl-1", "ours-1"), ("kcl-1", "ours-2")} <= fleet.handoffs()
 
 
-@FLEETS
-def test_a_kcl_worker_joins_ours(journey: Callable[..., Journey], version: str, settings: dict[str, object]) -> None:
+@fleets(4)
+def test_a_kcl_worker_joins_ours(
+    journey: Callable[..., Journey], version: str, settings: dict[str, object], seed: int
+) -> None:
     """Ours first: the KCL's joins, leaves, another joins, shards split and merge, and ours leaves."""
-    with journey(f"ours first, then KCL {version}", kcl_settings=settings) as fleet:
+    with journey(f"ours first, then KCL {version}", kcl_settings=settings, seed=seed) as fleet:
         fleet.step("ours starts")
         fleet.ours("ours-1")
         fleet.shares(ours_1=4)
@@ -107,12 +117,12 @@ def test_a_kcl_worker_joins_ours(journey: Callable[..., Journey], version: str, 
         assert {("ours-1", "kcl-1"), ("ours-1", "kcl-2")} <= fleet.handoffs()
 
 
-@FLEETS
+@fleets(1)
 def test_a_rolling_migration_and_back(
-    journey: Callable[..., Journey], version: str, settings: dict[str, object]
+    journey: Callable[..., Journey], version: str, settings: dict[str, object], seed: int
 ) -> None:
     """One worker after the other: two of the KCL's become two of ours, and these two of the KCL's again."""
-    with journey(f"KCL {version} to ours and back", kcl_settings=settings) as fleet:
+    with journey(f"KCL {version} to ours and back", kcl_settings=settings, seed=seed) as fleet:
         fleet.step("KCL starts")
         fleet.kcl(version, "kcl-1")
         fleet.shares(kcl_1=4)

@@ -61,6 +61,7 @@ def test_the_kcl_goes_on_where_a_query_stood_and_a_query_where_the_kcl_did(
             "application": query.application,
             "kinesis": fleet_services.kinesis_url,
             "dynamodb": fleet_services.dynamodb_url,
+            "start": "LATEST",  # each shard has a lease that says more
             "checkpoint_ms": "200",
         }
         worker = start_kcl(version, "kcl", tmp_path, own, KCL_SETTINGS | (KCL_3_SETTINGS if version == KCL_3 else {}))

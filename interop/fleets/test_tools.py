@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
 
-FLEETS = pytest.mark.parametrize(("version", "settings"), [(KCL_2, {}), (KCL_3, BY_COUNT)], ids=[KCL_2, KCL_3])
+FLEETS = pytest.mark.parametrize(
+    ("version", "settings", "seed"), [(KCL_2, {}, 2), (KCL_3, BY_COUNT, 3)], ids=[KCL_2, KCL_3]
+)
 SHARDWAY = [sys.executable, "-c", "import sys; from shardway.cli import main; sys.exit(main())"]
 TOOL_TIMEOUT_S = 120.0
 
@@ -69,9 +71,11 @@ class Tools:
 
 
 @FLEETS
-def test_tools_beside_kcl_workers(journey: Callable[..., Journey], version: str, settings: dict[str, object]) -> None:
+def test_tools_beside_kcl_workers(
+    journey: Callable[..., Journey], version: str, settings: dict[str, object], seed: int
+) -> None:
     """Two workers that are well, one that is killed, none that is left, and one that comes after all."""
-    with journey(f"tools beside KCL {version}", kcl_settings=settings) as fleet:
+    with journey(f"tools beside KCL {version}", kcl_settings=settings, seed=seed) as fleet:
         tools = Tools(fleet)
         fleet.step("KCL starts")
         fleet.kcl(version, "kcl-1")

@@ -30,6 +30,11 @@ class Writer:
     def start(self) -> None:
         self._thread.start()
 
+    def put(self, count: int) -> None:
+        """Write so many at once, before it is started."""
+        for _ in range(count // self._portion):
+            self._put()
+
     def stop(self) -> int:
         """How many were written. Raises what kept it from writing."""
         self._stop.set()
@@ -41,13 +46,16 @@ class Writer:
     def _run(self) -> None:
         try:
             while not self._stop.wait(1 / PORTIONS_PER_S):
-                numbers = range(self.written, self.written + self._portion)
-                records = [{"Data": b"%d" % n, "PartitionKey": f"key-{n % KEYS}"} for n in numbers]
-                answer = self._kinesis.put_records(StreamName=self._stream, Records=records)
-                assert answer["FailedRecordCount"] == 0, "the local Kinesis refused records"
-                self.written = numbers.stop
+                self._put()
         except BaseException as fault:
             self._fault = fault
+
+    def _put(self) -> None:
+        numbers = range(self.written, self.written + self._portion)
+        records = [{"Data": b"%d" % n, "PartitionKey": f"key-{n % KEYS}"} for n in numbers]
+        answer = self._kinesis.put_records(StreamName=self._stream, Records=records)
+        assert answer["FailedRecordCount"] == 0, "the local Kinesis refused records"
+        self.written = numbers.stop
 
 
 def open_shards(kinesis: Any, stream: str) -> list[dict[str, Any]]:

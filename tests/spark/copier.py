@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from shardway.local import LocalKinesis
 
 DONE_TIMEOUT_S = 240.0
+SINCE_S = 1.0
+"""How long before now a time lies at which the job begins; the clock was moved by more than that just before."""
 
 
 def copy(given: dict[str, Any]) -> None:
@@ -31,7 +33,9 @@ def copy(given: dict[str, Any]) -> None:
 class Copier:
     """Starts the job, kills it, and lets it come to its end."""
 
-    def __init__(self, local: LocalKinesis, folder: Path, **target: str) -> None:
+    def __init__(self, local: LocalKinesis, folder: Path, *, start: str, **target: str) -> None:
+        """``start``: TRIM_HORIZON, LATEST or AT_TIMESTAMP, which is now."""
+        since = {"startingTimestamp": str(local.clock.now() - SINCE_S)} if start == "AT_TIMESTAMP" else {}
         reach = {"region": local.region, "endpointUrl": local.endpoint_url}
         self._local = local
         self._program = Program(__file__, folder / "copier.log", deadline_s=DONE_TIMEOUT_S)
@@ -39,7 +43,8 @@ class Copier:
             "source": {
                 **reach,
                 "streamName": "orders",
-                "startingPosition": "TRIM_HORIZON",
+                "startingPosition": start,
+                **since,
                 "maxRecordsPerTrigger": "1000",
             },
             "target": {**reach, "streamName": "copy", "orderedByKey": "true", "stamps": "position", **target},
@@ -48,14 +53,15 @@ class Copier:
 
     def killed_after(self, records: int) -> bool:
         """Runs until so many more records were written, then is killed. False: it came to its end before."""
-        wanted = self._written() + records
-        return self._program.killed_when(lambda: self._written() >= wanted, json.dumps(self._given))
+        wanted = self.written() + records
+        return self._program.killed_when(lambda: self.written() >= wanted, json.dumps(self._given))
 
     def finished(self) -> None:
         """Runs to its end."""
         self._program.finished(json.dumps(self._given))
 
-    def _written(self) -> int:
+    def written(self) -> int:
+        """Records that all runs have put into the copy."""
         return self._local.stats().records("PutRecords", "sink")
 
 

@@ -22,6 +22,10 @@ SPARK = (
 )
 ROOT = Path(__file__).resolve().parents[2]
 POLL_S = 0.005
+TOO_SLOW = b"Python worker failed to connect back"
+"""Spark ends a query whose Python does not answer 10 s after its start, however busy the machine is: such a run is
+started once more, as a supervisor does.
+"""
 
 
 class Program:
@@ -34,16 +38,20 @@ class Program:
 
     def killed_when(self, reached: Callable[[], bool], *arguments: str) -> bool:
         """Run until that is reached, and kill it there. False: it came to its end before."""
-        process = self._started(arguments)
-        try:
-            end_s = time.monotonic() + self._deadline_s
-            while process.poll() is None and not reached():
-                assert time.monotonic() < end_s, f"it does not come to that: {self._said()}"
-                time.sleep(POLL_S)
-            assert process.returncode in (None, 0), self._said()
-            return process.returncode is None
-        finally:
-            kill_tree(process)
+        end_s = time.monotonic() + self._deadline_s
+        while True:
+            before = self._log.stat().st_size if self._log.exists() else 0
+            process = self._started(arguments)
+            try:
+                while process.poll() is None and not reached():
+                    assert time.monotonic() < end_s, f"it does not come to that: {self._said()}"
+                    time.sleep(POLL_S)
+            finally:
+                ended = process.returncode
+                kill_tree(process)
+            if ended in (None, 0):
+                return ended is None
+            assert TOO_SLOW in self._log.read_bytes()[before:], self._said()
 
     def finished(self, *arguments: str) -> None:
         """Run to the end."""

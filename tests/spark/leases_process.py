@@ -1,4 +1,5 @@
-"""A Spark query that is killed: ``python leases_process.py ENDPOINT STREAM APPLICATION FOLDER OUTPUT``.
+"""A Spark query that is killed: ``python leases_process.py ENDPOINT STREAM APPLICATION FOLDER OUTPUT START``, which is
+TRIM_HORIZON, LATEST, or a time in epoch seconds.
 
 Each batch that was handled is a line of OUTPUT: shard, sequence number and data of its rows.
 """
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def main(endpoint_url: str, stream: str, application: str, folder: str, output: str) -> None:
+def main(endpoint_url: str, stream: str, application: str, folder: str, output: str, start: str) -> None:
     """Run until killed."""
     spark = (
         SparkSession.builder.master("local[2]")
@@ -33,7 +34,7 @@ def main(endpoint_url: str, stream: str, application: str, folder: str, output: 
         endpointUrl=endpoint_url,
         dynamodbEndpointUrl=endpoint_url,
         applicationName=application,
-        startingPosition="TRIM_HORIZON",
+        **{"startingPosition" if start.isupper() else "startingTimestamp": start},
         leaseIntervalMs="300",
         pollIntervalMs="200",
     )

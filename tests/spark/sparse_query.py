@@ -1,4 +1,5 @@
-"""A Spark query that is killed: ``python sparse_query.py MODE ENDPOINT FOLDER``; ``live``, ``available`` or ``batch``.
+"""A Spark query that is killed: ``python sparse_query.py MODE ENDPOINT FOLDER START``. MODE is ``live``, ``available``
+or ``batch``; START is TRIM_HORIZON, LATEST, or a time in epoch seconds.
 
 Each batch is a file of FOLDER/output that is there as a whole or not at all, under the batch's number. One that runs
 again must have the same rows.
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def main(mode: str, endpoint_url: str, folder: str) -> None:
+def main(mode: str, endpoint_url: str, folder: str, start: str) -> None:
     """Run to the end, or until killed."""
     spark = SparkSession.builder.appName("sparse").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
@@ -35,7 +36,7 @@ def main(mode: str, endpoint_url: str, folder: str) -> None:
         "streamName": "orders",
         "region": "us-east-1",
         "endpointUrl": endpoint_url,
-        "startingPosition": "TRIM_HORIZON",
+        "startingPosition" if start.isupper() else "startingTimestamp": start,
     }
     if mode == "batch":
         write(spark.read.format("shardway").options(**options).load(), 0)

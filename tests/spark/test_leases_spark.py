@@ -17,6 +17,7 @@ import pytest
 from shardway.aws.dynamodb.lease_table import DynamoLeaseTable
 from shardway.aws.options import ConnectionOptions, Credentials
 from tests.spark.querying import Batches, Stream, assert_exact, by_shard, reader, run, start
+from tests.starts import STARTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 PROGRAM = Path(__file__).with_name("leases_process.py")
 DEADLINE_S = 120.0
 APPLICATION = "billing"
+SINCE_S = 1.0
+"""How long before now a time lies at which a query begins; the clock was moved by more than that just before."""
 
 
 def leases(stream: Stream) -> dict[str, LeaseRow]:
@@ -88,27 +91,38 @@ def test_a_new_directory_goes_on_behind_what_was_committed(spark: SparkSession, 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_query_whose_driver_is_killed_repeats_nothing_that_its_leases_say(stream: Stream, tmp_path: Path) -> None:
+@pytest.mark.parametrize("starting_position", STARTS)
+def test_a_query_whose_driver_is_killed_repeats_nothing_that_its_leases_say(
+    stream: Stream, tmp_path: Path, starting_position: str
+) -> None:
     """SIGKILL while it reads, twice; each time with a new directory. Then the last one reads what is left."""
     output = tmp_path / "rows"
     output.touch()
+    stream.put(20)
+    stream.settle()
+    passed = 0 if starting_position == "TRIM_HORIZON" else len(stream.written)
+    since = str(stream.local.clock.now() - SINCE_S) if starting_position == "AT_TIMESTAMP" else starting_position
     done: dict[str, int] = {}
     for turn in range(3):
         before = output.read_text(encoding="utf-8")
         command = [sys.executable, str(PROGRAM), stream.local.endpoint_url, "orders", APPLICATION]
         process = subprocess.Popen(
-            [*command, str(tmp_path / f"directory-{turn}"), str(output)], stdout=subprocess.PIPE, start_new_session=True
+            [*command, str(tmp_path / f"directory-{turn}"), str(output), since],
+            stdout=subprocess.PIPE,
+            start_new_session=True,
         )
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == b"started\n"
+            if starting_position == "LATEST" and turn == 0:
+                until((tmp_path / "directory-0" / "offsets" / "0").exists)  # the start is that moment, or before it
             for _ in range(4):
                 size = output.stat().st_size
                 stream.put(40)
                 stream.settle()
                 until(lambda size=size: output.stat().st_size > size)  # type: ignore[misc]
             if turn == 2:
-                wanted = {data.decode() for data in stream.written}
+                wanted = {data.decode() for data in stream.written[passed:]}
                 until(lambda wanted=wanted: {row[2] for row in rows_of(output.read_text("utf-8"))} >= wanted)  # type: ignore[misc]
         finally:
             os.killpg(process.pid, signal.SIGKILL)
@@ -117,7 +131,7 @@ def test_a_query_whose_driver_is_killed_repeats_nothing_that_its_leases_say(stre
         fresh = rows_of(text.removeprefix(before))
         assert all(int(number) > done.get(shard_id, 0) for shard_id, number, _ in fresh), "what was done came again"
         done = {key: row.checkpoint.position.sequence_number for key, row in leases(stream).items()}
-    assert {row[2].encode() for row in rows_of(text)} == set(stream.written)
+    assert {row[2].encode() for row in rows_of(text)} == set(stream.written[passed:])
 
 
 def rows_of(text: str) -> list[list[str]]:

@@ -42,6 +42,9 @@ class Sparse:
 
     def __init__(self, mode: str, stream: Stream, folder: Path, seed: int) -> None:
         self.mode = mode
+        self.start = "TRIM_HORIZON"
+        self.passed = 0
+        """How many records lie before the start."""
         self.stream = stream
         self.rng = random.Random(seed)
         self.folder = folder
@@ -61,15 +64,28 @@ class Sparse:
             self.stream.local.clock.advance(min(gap_s, left_s))
             left_s -= gap_s
 
+    def begin(self, start: str) -> None:
+        """Let the query begin here: at LATEST it is run for its first, empty batch."""
+        self.stream.local.clock.advance(MINUTE_S)
+        self.start = str(self.stream.local.clock.now() - 1) if start == "AT_TIMESTAMP" else start
+        self.passed = 0 if start == "TRIM_HORIZON" else len(self.stream.written)
+        if start == "LATEST":
+            self._program.killed_when(lambda: self._logged("commits") > 0, *self._arguments())
+            assert self.rows() == []
+
     def kill(self, when: Callable[[], bool]) -> bool:
         """Run until then, and kill the query. False: it came to its end before. A live one that has committed all rows
         is killed too: nothing more comes.
         """
-        arguments = (self.mode, self.stream.local.endpoint_url, str(self.folder))
-        killed = self._program.killed_when(lambda: when() or (self.mode == "live" and self._is_idle()), *arguments)
+        killed = self._program.killed_when(
+            lambda: when() or (self.mode == "live" and self._is_idle()), *self._arguments()
+        )
         if killed:
             self.kills.append(self._stand())
         return killed
+
+    def _arguments(self) -> tuple[str, ...]:
+        return self.mode, self.stream.local.endpoint_url, str(self.folder), self.start
 
     def finish(self) -> None:
         """Run to the end; a live query has none, and is stopped when it has all rows."""
@@ -114,7 +130,7 @@ class Sparse:
         return [row for batch in self.batches() for row in batch]
 
     def is_complete(self) -> bool:
-        return len(self.rows()) >= len(self.stream.written)
+        return len(self.rows()) >= len(self.stream.written) - self.passed
 
     def _is_idle(self) -> bool:
         return self.is_complete() and not self._stand().inside
@@ -125,7 +141,7 @@ class Sparse:
     def check(self) -> None:
         """Every record once, shards in order, and no batch with a row that is older than one of the batch before."""
         rows = self.rows()
-        assert sorted(data for _, _, data in rows) == sorted(one.decode() for one in self.stream.written)
+        assert sorted(data for _, _, data in rows) == sorted(one.decode() for one in self.stream.written[self.passed :])
         last: dict[str, int] = {}
         for shard_id, number, _ in rows:
             assert int(number) > last.get(shard_id, -1)
@@ -156,9 +172,19 @@ class Sparse:
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("mode", ["live", "available", "batch"])
+@pytest.mark.parametrize(
+    ("mode", "start"),
+    [
+        ("live", "LATEST"),
+        ("live", "AT_TIMESTAMP"),
+        ("available", "LATEST"),
+        ("available", "TRIM_HORIZON"),
+        ("batch", "AT_TIMESTAMP"),
+        ("batch", "TRIM_HORIZON"),
+    ],
+)
 def test_a_day_of_sparse_traffic_is_read_exactly_though_the_query_is_killed_ten_times(
-    mode: str, tmp_path: Path
+    mode: str, start: str, tmp_path: Path
 ) -> None:
     with LocalKinesis(page_span_s=PAGE_SPAN_S) as local:
         stream = Stream(local, StreamName("orders"))
@@ -166,6 +192,8 @@ def test_a_day_of_sparse_traffic_is_read_exactly_though_the_query_is_killed_ten_
             stream.call("CreateStream", ShardCount=2)
             stream.call("IncreaseStreamRetentionPeriod", RetentionPeriodHours=168)
             sparse = Sparse(mode, stream, tmp_path, seed=len(mode))
+            sparse.traffic(2)
+            sparse.begin(start)
             sparse.traffic(10)
             stream.split(0)
             sparse.traffic(12)

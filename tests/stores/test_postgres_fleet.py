@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 asyncpg = pytest.importorskip("asyncpg")
 WORKERS = 3
+OFTEN = [pytest.mark.slow, pytest.mark.timeout(900)]
 TERMINATE = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
 
 
@@ -44,9 +45,11 @@ def local() -> Iterator[LocalKinesis]:
 
 
 @pytest.fixture
-def copiers(local: LocalKinesis, server: postgres_server.PostgresServer, tmp_path: Path) -> Iterator[Copiers]:
+def copiers(
+    local: LocalKinesis, server: postgres_server.PostgresServer, tmp_path: Path, start: str
+) -> Iterator[Copiers]:
     """Worker processes with their leases in the server."""
-    found = Copiers(local.endpoint_url, tmp_path, leases=server.dsn)
+    found = Copiers(local.endpoint_url, tmp_path, leases=server.dsn, start=start)
     for _ in range(WORKERS):
         found.start()
     yield found
@@ -75,8 +78,17 @@ def terminate(server: postgres_server.PostgresServer, chance: random.Random) -> 
     asyncio.run(end_connections())
 
 
-@pytest.mark.parametrize("fault", [restart, terminate])
-@pytest.mark.parametrize("times", [8, pytest.param(100, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
+@pytest.mark.parametrize(
+    ("fault", "times", "start"),
+    [
+        (restart, 8, "LATEST"),
+        (terminate, 8, "AT_TIMESTAMP"),
+        (restart, 8, "TRIM_HORIZON"),
+        pytest.param(restart, 100, "AT_TIMESTAMP", marks=OFTEN),
+        pytest.param(terminate, 100, "LATEST", marks=OFTEN),
+        pytest.param(terminate, 100, "TRIM_HORIZON", marks=OFTEN),
+    ],
+)
 def test_a_fleet_outlives_its_servers_restarts_and_ended_connections(
     local: LocalKinesis, server: postgres_server.PostgresServer, copiers: Copiers, fault: Any, times: int
 ) -> None:

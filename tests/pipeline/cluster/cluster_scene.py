@@ -14,6 +14,7 @@ import boto3
 import pyarrow.parquet as pq
 
 from shardway.local.faults import Fault
+from tests.starts import start_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +32,10 @@ PUT_ROWS, PUT_EVERY_S = 15, 0.05
 AHEAD_MAX = 3_000
 """Records that are put before they are in a committed batch: there is always enough for some batches, and a slow
 machine gets no backlog of minutes. More than a driver can have committed and not reported when it is killed."""
+BEFORE_ROWS = 300
+"""Orders that lie before the start of a job that does not begin at the oldest record."""
+APART_S = 0.01
+"""Arrival times are in milliseconds: a time so far from all of them has each record on one of its sides."""
 REPEATED = 0.1
 """The share of orders that their producer writes twice, under the same key."""
 REQUEST_S = 0.1
@@ -50,7 +55,7 @@ checkpoint = "{lake}/checkpoint"
 streamName = "orders"
 region = "{region}"
 endpointUrl = "{endpoint}"
-startingPosition = "TRIM_HORIZON"
+{start}
 maxRecordsPerTrigger = 800
 
 [decode]
@@ -89,21 +94,32 @@ stamps = "position" }
 
 
 class Scene:
-    """The streams, the load, the job and what became of it. ``close`` ends the load."""
+    """The streams, the load, the job and what became of it. ``close`` ends the load. The seed says where the job
+    begins.
+    """
 
-    def __init__(self, local: LocalKinesis, cluster: Cluster, folder: Path, *options: str, seed: int = 1) -> None:
+    def __init__(self, local: LocalKinesis, cluster: Cluster, folder: Path, *options: str, seed: int) -> None:
         self.local = local
         self.cluster = cluster
+        self.begins_at = start_of(seed)
         self.lake = folder / "lake"
         self.report = folder / "report.jsonl"
         self.rng = random.Random(seed)
         self.wanted: dict[str, list[str]] = defaultdict(list)
         """The orders of each key, in the order in which they were put."""
+        self.passed: Counter[str] = Counter()
+        """How many orders of each key lie before the start."""
+        self.opened: Counter[str] | None = Counter() if self.begins_at == "TRIM_HORIZON" else None
+        """How many orders of each key may lie before the start: all that follow are put behind it. None: the job has
+        not begun to read.
+        """
         self._options = options
         self._job = folder / "job.toml"
         (folder / "arranged.py").write_text(ARRANGED, encoding="utf-8")
+        self._client = boto3.client("kinesis", endpoint_url=local.endpoint_url, region_name=local.region)
         text = JOB
-        for name, value in {"lake": self.lake, "region": local.region, "endpoint": local.endpoint_url}.items():
+        values = {"lake": self.lake, "region": local.region, "endpoint": local.endpoint_url, "start": self._begin()}
+        for name, value in values.items():
             text = text.replace("{" + name + "}", str(value))
         self._job.write_text(text, encoding="utf-8")
         local.faults.add(Fault(how="delay", delay_s=REQUEST_S, tag="sink", operation="PutRecords"))
@@ -113,24 +129,45 @@ class Scene:
 
     # --- the load ---------------------------------------------------------------------------------------------------
 
+    def _begin(self) -> str:
+        """Put what lies before the start, and return the job's option that says where it begins."""
+        if self.begins_at == "TRIM_HORIZON":
+            return 'startingPosition = "TRIM_HORIZON"'
+        self._put(BEFORE_ROWS)
+        self.passed = self._counts()
+        if self.begins_at == "LATEST":
+            return 'startingPosition = "LATEST"'
+        self.opened = self.passed
+        time.sleep(APART_S)
+        start_s = self.local.clock.now()
+        time.sleep(APART_S)
+        return f'startingTimestamp = "{start_s:.3f}"'
+
     def _put_all_the_time(self) -> None:
-        client = boto3.client("kinesis", endpoint_url=self.local.endpoint_url, region_name=self.local.region)
-        numbers: Counter[str] = Counter()
         put = 0
         while not self._full.wait(PUT_EVERY_S):
-            if put - sum(event["rows"] for event in self._batches()) > AHEAD_MAX:
+            if self.opened is None and (self.lake / "checkpoint" / "offsets" / "0").exists():
+                self.opened, put = self._counts(), 0
+            if self.opened is not None and put - sum(event["rows"] for event in self._batches()) > AHEAD_MAX:
                 continue
-            records: list[dict[str, Any]] = []
-            for _ in range(PUT_ROWS):
-                key = f"key-{self.rng.randrange(KEYS)}"
-                order = f"{key}:{numbers[key]}"
-                data = json.dumps({"order_id": order, "number": numbers[key]}).encode()
-                numbers[key] += 1
-                self.wanted[key].append(order)
-                records += [{"Data": data, "PartitionKey": key}] * (2 if self.rng.random() < REPEATED else 1)
-            assert client.put_records(StreamName="orders", Records=records)["FailedRecordCount"] == 0
-            put += len(records)
-        client.close()
+            put += self._put(PUT_ROWS)
+        self._client.close()
+
+    def _put(self, rows: int) -> int:
+        """Put some orders; return in how many records."""
+        records: list[dict[str, Any]] = []
+        for _ in range(rows):
+            key = f"key-{self.rng.randrange(KEYS)}"
+            number = len(self.wanted[key])
+            order = f"{key}:{number}"
+            data = json.dumps({"order_id": order, "number": number}).encode()
+            self.wanted[key].append(order)
+            records += [{"Data": data, "PartitionKey": key}] * (2 if self.rng.random() < REPEATED else 1)
+        assert self._client.put_records(StreamName="orders", Records=records)["FailedRecordCount"] == 0
+        return len(records)
+
+    def _counts(self) -> Counter[str]:
+        return Counter({key: len(orders) for key, orders in self.wanted.items()})
 
     def close(self) -> None:
         """No more orders."""
@@ -193,8 +230,10 @@ class Scene:
     def finish(self) -> None:
         """No more orders; wait until a batch with the last ones is committed, and end the job."""
         self.close()
-        count = sum(map(len, self.wanted.values()))
-        self.until(lambda: len(set(self.rows())) >= count, "all orders in the folder")
+        assert self.opened is not None
+        first = self.opened
+        behind = {(key, order) for key, orders in self.wanted.items() for order in orders[first[key] :]}
+        self.until(lambda: behind <= set(self.rows()), "all orders in the folder")
         last = max(map(batch_of, self.files()))
         self.until(lambda: max(self.committed(), default=-1) >= last, "the last batch")
         self.driver.kill_family()
@@ -216,11 +255,18 @@ class Scene:
         return found
 
     def check(self, rows: list[tuple[str, str]]) -> None:
-        """Every order once, and those of a key in their order."""
+        """Every order behind the start once, none before it, and those of a key in their order. At LATEST the start is
+        between what was put before the job was submitted and what was put when its first batch was planned.
+        """
+        assert self.opened is not None
         found: dict[str, list[str]] = defaultdict(list)
         for key, order in rows:
             found[key].append(order)
-        assert found == self.wanted
+        for key, orders in self.wanted.items():
+            first = len(orders) - len(found[key])
+            assert found[key] == orders[max(0, first) :]
+            assert self.passed[key] <= first <= self.opened[key]
+        assert found.keys() <= self.wanted.keys()
 
 
 def batch_of(file: Path) -> int:

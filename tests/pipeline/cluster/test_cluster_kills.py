@@ -70,7 +70,7 @@ def test_an_executor_a_worker_and_the_driver_are_killed(
 ) -> None:
     bare = subprocess.run([cluster.python, "-c", "import shardway"], capture_output=True, check=False)
     assert b"No module named 'shardway'" in bare.stderr
-    scene = Scene(local, cluster, tmp_path)
+    scene = Scene(local, cluster, tmp_path, seed=1)
     try:
         scene.start()
         scene.until_batches(2)
@@ -97,7 +97,7 @@ def test_an_executor_a_worker_and_the_driver_are_killed(
     finally:
         scene.close()
     duplicates = check_all(spark, scene)
-    print(f"{sum(map(len, scene.wanted.values()))} orders, {duplicates} duplicates in the copy")
+    print(f"{scene.begins_at}: {sum(map(len, scene.wanted.values()))} orders, {duplicates} duplicates in the copy")
     assert duplicates > 0, "no kill made a duplicate: nothing was tested"
 
 
@@ -108,7 +108,7 @@ def test_what_a_killed_driver_leaves_behind_ends_by_itself(
     spark: SparkSession, local: LocalKinesis, cluster: Cluster, tmp_path: Path
 ) -> None:
     """Only its JVM is killed, as for want of memory: its Python and the executors find out, beside the next driver."""
-    scene = Scene(local, cluster, tmp_path)
+    scene = Scene(local, cluster, tmp_path, seed=2)
     try:
         scene.start()
         scene.until_batches(1)
@@ -134,11 +134,11 @@ SPECULATION = [
 ]
 
 
-@pytest.mark.parametrize("operation", ["GetRecords", "PutRecords"])
+@pytest.mark.parametrize(("operation", "seed"), [("GetRecords", 3), ("PutRecords", 4)])
 def test_a_straggling_task_runs_twice(
-    spark: SparkSession, local: LocalKinesis, cluster: Cluster, tmp_path: Path, operation: str
+    spark: SparkSession, local: LocalKinesis, cluster: Cluster, tmp_path: Path, operation: str, seed: int
 ) -> None:
-    scene = Scene(local, cluster, tmp_path, *SPECULATION)
+    scene = Scene(local, cluster, tmp_path, *SPECULATION, seed=seed)
     tag = {"GetRecords": "task", "PutRecords": "sink"}[operation]
     try:
         scene.start()
@@ -158,6 +158,6 @@ def test_a_straggling_task_runs_twice(
         time.sleep(0.1)
     duplicates = check_all(spark, scene)
     print(
-        f"{sum(map(len, scene.wanted.values()))} orders, {duplicates} duplicates in the copy, "
+        f"{scene.begins_at}: {sum(map(len, scene.wanted.values()))} orders, {duplicates} duplicates in the copy, "
         f"{scene.overtaken()} overtaken"
     )

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 PROGRAM = Path(__file__).with_name("copying_process.py")
 COPIES = "copies"
-STARTS = ("TRIM_HORIZON", "LATEST", "AT_TIMESTAMP")
 BEFORE_S = 60.0
 DEADLINE_S = 120.0
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardway.local import LocalKinesis
-from tests.runtime.consumer.copying_kit import COPIES, STARTS, Copiers, Load, once, put
+from tests.runtime.consumer.copying_kit import COPIES, Copiers, Load, once, put
 from tests.runtime.consumer.copying_process import STREAM
+from tests.starts import STARTS, start_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +32,7 @@ STREAMS = {STREAM: SHARDS, COPIES: 2}
 
 @pytest.fixture(params=["store", "stream"])
 def copiers(request: pytest.FixtureRequest, local: LocalKinesis, kinesis: Any, tmp_path: Path) -> Iterator[Copiers]:
-    start = STARTS[zlib.crc32(request.node.name.encode()) % len(STARTS)]  # It is the same in each run.
+    start = start_of(zlib.crc32(request.node.name.encode()))  # It is the same in each run.
     copiers = Copiers(local.endpoint_url, tmp_path, kinesis=kinesis if request.param == "stream" else None, start=start)
     yield copiers
     copiers.close()

@@ -4,6 +4,7 @@ import java.io.IOException;
 import java.io.OutputStream;
 import java.net.URI;
 import java.util.ArrayList;
+import java.util.Date;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -28,20 +29,21 @@ import software.amazon.kinesis.processor.SingleStreamTracker;
 import software.amazon.kinesis.retrieval.polling.PollingConfig;
 
 /**
- * One worker of the Kinesis Client Library, of whichever version it was built with. It reads by polling, from the
- * oldest record on, and prints a JSON line for whatever its processors are told ({@link Processor}).
+ * One worker of the Kinesis Client Library, of whichever version it was built with. It reads by polling, and prints a
+ * JSON line for whatever its processors are told ({@link Processor}).
  *
  * <p>Arguments, each {@code name=value}: {@code stream}, {@code application}, {@code worker} (its id), {@code kinesis}
- * and {@code dynamodb} (where they are answered), {@code checkpoint_ms} (at least so long lies between two checkpoints
- * of a shard), and any setting of the library as a path of its accessors ({@link Settings}), such as {@code
- * lease.failoverTimeMillis=4000}; the first word is {@code lease}, {@code coordinator}, {@code lifecycle},
+ * and {@code dynamodb} (where they are answered), {@code start} (where a shard without a lease begins: {@code
+ * TRIM_HORIZON}, {@code LATEST}, or a time in epoch milliseconds), {@code checkpoint_ms} (at least so long lies between
+ * two checkpoints of a shard), and any setting of the library as a path of its accessors ({@link Settings}), such as
+ * {@code lease.failoverTimeMillis=4000}; the first word is {@code lease}, {@code coordinator}, {@code lifecycle},
  * {@code polling} or {@code retrieval}.
  *
  * <p>SIGTERM is a graceful shutdown. The end of standard input is the end of whoever started it: it halts at once.
  */
 public final class Worker {
     private static final List<String> OWN =
-            List.of("stream", "application", "worker", "kinesis", "dynamodb", "checkpoint_ms");
+            List.of("stream", "application", "worker", "kinesis", "dynamodb", "start", "checkpoint_ms");
     private static final long STOP_TIMEOUT_S = 20;
 
     private Worker() {}
@@ -103,9 +105,8 @@ public final class Worker {
         var cloudwatch = client(CloudWatchAsyncClient.builder(), own.get("kinesis"));
         var tenures = new AtomicInteger();
         long checkpointMs = Long.parseLong(own.get("checkpoint_ms"));
-        var oldest = InitialPositionInStreamExtended.newInitialPosition(InitialPositionInStream.TRIM_HORIZON);
         var configs = new ConfigsBuilder(
-                new SingleStreamTracker(own.get("stream"), oldest),
+                new SingleStreamTracker(own.get("stream"), start(own.get("start"))),
                 own.get("application"),
                 kinesis,
                 dynamodb,
@@ -134,6 +135,13 @@ public final class Worker {
                 configs.metricsConfig().metricsFactory(new NullMetricsFactory()),
                 configs.processorConfig(),
                 retrieval);
+    }
+
+    private static InitialPositionInStreamExtended start(String text) {
+        if (Character.isDigit(text.charAt(0))) {
+            return InitialPositionInStreamExtended.newInitialPositionAtTimestamp(new Date(Long.parseLong(text)));
+        }
+        return InitialPositionInStreamExtended.newInitialPosition(InitialPositionInStream.valueOf(text));
     }
 
     /** HTTP/1.1, which each of the local services speaks. */
