@@ -129,7 +129,7 @@ def test_what_is_wrong_is_told_in_one_message(spark: SparkSession, stream: Strea
             save(frame, stream, mode, **options)
         assert_plain(caught.value)
 
-    refused("a stream is only appended to", good, "overwrite")
+    refused("the sink can only append to a stream", good, "overwrite")
     refused("amount: not written", rows)
     refused("there is no column stream: .* there is no column shard_id", good, stamps="position")
     refused("there is no option stampz: did you mean stamps", good, stampz="position")

@@ -234,7 +234,7 @@ def test_closing_beside_clients_that_say_nothing_or_take_nothing_prints_nothing(
 
 
 def test_a_port_that_is_taken_is_an_error_at_once(endpoint: PrometheusExporter) -> None:
-    with pytest.raises(OptionError, match=r"cannot be listened on: .*; give another one, or port 0"):
+    with pytest.raises(OptionError, match=r"cannot listen on .*; give another one, or port 0"):
         PrometheusExporter(endpoint.port)
     with pytest.raises(OptionError, match="certificate: nowhere cannot be loaded"):
         PrometheusExporter(0, certificate="nowhere")

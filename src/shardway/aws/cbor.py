@@ -62,7 +62,7 @@ def put_records_body(named: Mapping[str, str], entries: Iterable[tuple[bytes, st
 
 
 def decode(body: bytes) -> Any:
-    """Return the value of a CBOR item that fills ``body``. Tags are passed over. Raises ValueError when it is none."""
+    """Return the value of the one CBOR item that ``body`` holds, without tags. Raises ValueError for any other body."""
     reader = _Reader(body)
     try:
         value = reader.item(DEPTH_MAX)

@@ -152,7 +152,7 @@ def lag_command(
 def earlier_of(history: Path | None, since: str | None) -> LookHistory:
     """Return the looks of earlier runs that count. Raises OptionError."""
     if since is not None and history is None:
-        raise OptionError("--since says from when on the looks of earlier runs count: give their file (--history)")
+        raise OptionError("--since chooses among the looks of earlier runs: name the file that has them with --history")
     return LookHistory(history, since)
 
 

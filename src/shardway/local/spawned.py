@@ -47,7 +47,7 @@ class SpawnedKinesis:
         self.faults = RemoteFaults(self)
 
     def start(self) -> SpawnedKinesis:
-        """Start to serve. Raises ControlError with what kept the service from that."""
+        """Start the service. Raises ControlError with the reason if it does not start."""
         if self._process is not None:
             raise RuntimeError("this local Kinesis is running already")
         process = self._process = subprocess.Popen(  # noqa: S603  (this interpreter, arguments of our own)
@@ -129,7 +129,9 @@ class SpawnedKinesis:
         self.control("POST", "limits", changes)
 
     def reset(self) -> None:
-        """Make all as new: only the options' streams, no faults, no counts. The clock and the limits stay."""
+        """Reset the service: the options' streams alone remain, without faults or counts. The clock and the limits
+        stay.
+        """
         self.control("POST", "reset")
 
     def control(self, method: str, path: str, body: Any = None) -> Any:

@@ -37,7 +37,7 @@ class BatchRun(NamedTuple):
 
 
 _queries: OrderedDict[str, tuple[Any, str]] = OrderedDict()
-"""The queries that were asked about their batches, by id: each as Spark's JVM has it, and the id of its run."""
+"""The queries whose batches were looked up, by id: Spark's own object of each, and the id of its run."""
 
 
 def batch_run(batch: DataFrame, batch_id: int) -> BatchRun | None:
@@ -48,14 +48,14 @@ def batch_run(batch: DataFrame, batch_id: int) -> BatchRun | None:
     if query_id is None:
         return None
     try:
-        return _told_by_spark(batch.sparkSession, query_id, batch_id)
+        return _from_offset_log(batch.sparkSession, query_id, batch_id)
     except (Py4JError, AttributeError, TypeError):  # these are Spark's own classes: another version may lack one
         return BatchRun(query_id)
 
 
 def query_run(batch: DataFrame) -> BatchRun | None:
-    """Return what `batch_run` returns, without what the logs say of the batch: this takes the fewest questions to the
-    JVM.
+    """Return the run as `batch_run` does, without what the offset log says of the batch. That takes the fewest calls to
+    the JVM.
     """
     query_id = _query_of(batch)
     if query_id is None:
@@ -97,7 +97,7 @@ def _is_active(query: Any) -> bool:
         return False
 
 
-def _told_by_spark(spark: Any, query_id: str, batch_id: int) -> BatchRun:
+def _from_offset_log(spark: Any, query_id: str, batch_id: int) -> BatchRun:
     """Return what the query's offset log has of the batch."""
     known = _running(spark, query_id)
     if known is None:
@@ -118,7 +118,7 @@ def _told_by_spark(spark: Any, query_id: str, batch_id: int) -> BatchRun:
 
 
 _written: OrderedDict[tuple[str, str], tuple[str, int]] = OrderedDict()
-"""The run and the batch that are being written, or were written last, in this process; by place and writer."""
+"""The run and the batch that this process writes or wrote last, by place and writer."""
 
 
 @contextmanager

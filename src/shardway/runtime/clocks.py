@@ -1,8 +1,8 @@
 """Time on an event loop: clocks that are steady, an alarm, and pauses for other tasks.
 
-Linux's CLOCK_MONOTONIC, by which event loops go, stands still while a machine is suspended; the clocks of other
-machines do not. An owner that wakes must know at once that its fence has fallen, so `SteadyClock` adds the time that
-was slept through: leases are judged by it.
+Event loops go by Linux's CLOCK_MONOTONIC, which stands still while the machine is suspended; the clocks of other
+machines go on. An owner that wakes up must know at once that its fence has fallen. So leases are judged by
+`SteadyClock`, which adds the time of the suspension.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def _slept_s() -> float:
 
 
 class SteadyClock:
-    """Seconds that do not stand still and do not go back. What waits by the loop's timers may wake late by it."""
+    """Seconds that never stand still and never go back. The loop's timers do stand still in a suspension, so a task
+    that waits by them may wake late by this clock.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, slept_s: Callable[[], float] | None = None) -> None:
         """A loop with a time of its own is asked for the time that was slept through, instead of the machine."""
@@ -56,7 +58,7 @@ class SteadyClock:
 
 
 BUSY_S = 0.005
-"""The seconds of work without a pause after which others were kept from the loop for long enough."""
+"""After this many seconds of work without a pause, a task lets others run."""
 TURNS = 10
 """The turns that the loop gets after longer work: a step of others (a page, a renewal) takes several."""
 
@@ -73,7 +75,7 @@ class YieldBudget:
     async def take(self) -> None:
         """Let all that is ready run; several times, when the work before took longer."""
         loop = asyncio.get_running_loop()
-        # Where the loop has a time of its own, what has passed was waited for, and not worked.
+        # On a loop with a time of its own, time passes while tasks wait and never while they work.
         is_long = loop.time() - self._last_s >= BUSY_S and not isinstance(loop, OwnTimeLoop)
         if is_long or not self._is_rested:
             for _ in range(self.turns if is_long else 1):
@@ -93,7 +95,7 @@ class YieldBudget:
 
 
 class Alarm:
-    """Calls a function at the earliest of the times that it was set to since it rang last."""
+    """Calls a function once, at the earliest of the times that were set since the last call."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
         self._loop = loop

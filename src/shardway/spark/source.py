@@ -339,7 +339,7 @@ def _sink_task(given: Mapping[str, str], schema: StructType, overwrite: bool) ->
     options = parse_sink_options(given)
     columns = sink_columns(schema, options)
     if overwrite:
-        raise OptionError("a stream is only appended to: write with mode append, or output mode append")
+        raise OptionError("the sink can only append to a stream: write with mode append, or output mode append")
     return SinkTask(options, columns, locate(options.connection("sink")))
 
 

@@ -244,8 +244,8 @@ def _listening(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         raise OptionError(
-            f"port: {host}, port {port} cannot be listened on: {error.strerror or error}; give another one, or port 0 "
-            "for one that is free"
+            f"port: cannot listen on {host}, port {port}: {error.strerror or error}; give another one, or port 0 for "
+            "one that is free"
         ) from error
 
 

@@ -400,7 +400,7 @@ async def test_all_faults_of_the_arguments_are_told_at_once() -> None:
 
 async def test_one_stream_by_two_names_is_refused(local: LocalKinesis, kinesis: Any) -> None:
     arn = kinesis.describe_stream_summary(StreamName=STREAM)["StreamDescriptionSummary"]["StreamARN"]
-    with pytest.raises(OptionError, match="comes twice, by different names"):
+    with pytest.raises(OptionError, match="two of the names mean the same stream"):
         async with consumer_of(local, MemoryLeaseTable(), stream=[STREAM, arn]):
             raise AssertionError("not reached")
 

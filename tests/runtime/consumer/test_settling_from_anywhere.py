@@ -267,10 +267,10 @@ async def test_what_waits_is_asked_of_the_consumer_that_handed_it_out() -> None:
     async with Consumer(**given(stream, table)) as consumer:
         (batch,) = await consumer.getmany()
         async with Consumer(**given(stream, MemoryLeaseTable())) as other:
-            with pytest.raises(CheckpointError, match="another consumer has handed this out"):
+            with pytest.raises(CheckpointError, match="another consumer delivered this"):
                 await other.prepare(batch)
             pending = await consumer.prepare(batch)
-            with pytest.raises(CheckpointError, match="another consumer has handed this out"):
+            with pytest.raises(CheckpointError, match="another consumer delivered this"):
                 await other.commit(pending)
         assert (pending.stream, pending.shard_id) == (batch.stream, batch.shard_id)
         batch.ack()

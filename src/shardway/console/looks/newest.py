@@ -64,7 +64,9 @@ class Mark(NamedTuple):
     def parse(cls, text: str) -> Mark:
         """Return the place that an address names. Raises OptionError."""
         if (match := _MARK.fullmatch(text)) is None:
-            raise OptionError("before: a place is the time of an arrival in milliseconds, and a position")
+            raise OptionError(
+                "before: write ARRIVAL.SEQUENCE.SUB: the arrival in epoch milliseconds, then the position's two numbers"
+            )
         return cls(*map(int, match.groups()))
 
     @property

@@ -84,7 +84,7 @@ def _since(text: str) -> float | None:
         return None
     found = span_s(text)
     if not 0 < found <= HEAT_S_MAX:
-        raise OptionError("the heat is of the last hour at most: write a span such as 60s or 10m")
+        raise OptionError("the heat covers the last hour at most: write a span such as 60s or 10m")
     return found
 
 

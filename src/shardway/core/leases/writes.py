@@ -207,7 +207,7 @@ def metadata(
     if hash_range is not None:
         changes |= {FIRST_HASH_KEY: str(hash_range[0]), LAST_HASH_KEY: str(hash_range[1])}
     if not changes:
-        raise ValueError("there is nothing to fill in")
+        raise ValueError("a write of metadata needs parents, children or a hash range")
     return Write(Kind.METADATA, key, ((KEY, key),), tuple(changes.items()))
 
 

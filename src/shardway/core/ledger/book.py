@@ -71,8 +71,8 @@ class Book(Generic[R]):
         return page
 
     def reorder(self, queue_of: Callable[[Tickets], Queue]) -> None:
-        """Go on with another queue: what was never delivered, and what waits to be delivered again, is delivered in its
-        order. What is in flight stays as it is.
+        """Replace the queue. Records that were never delivered, or wait to be delivered again, come in the new queue's
+        order; records in flight stay as they are.
         """
         former, queue = self.queue, queue_of(self)
         roots: dict[Page[R], list[Ticket]] = {}
@@ -110,7 +110,7 @@ class Book(Generic[R]):
         return Delivery(ticket, ticket.page.chosen(ticket.places), ticket.places, ticket.attempt)
 
     def settle(self, ticket: Ticket, place: int) -> None:
-        """Settle one record, whatever ticket it is with by now. Settling twice changes nothing."""
+        """Settle one record, whichever ticket it belongs to now. Settling it twice changes nothing."""
         page, root = ticket.page, ticket.root
         current = page.moved.pop(place, root) if page.moved else root
         if not page.mark(place):
@@ -127,7 +127,9 @@ class Book(Generic[R]):
             self.chain.settled(page)
 
     def settle_all(self, ticket: Ticket) -> None:
-        """Settle all that a ticket was made with, but for what was put off or given up by name: that was said first."""
+        """Settle all records of a ticket, except those that its handler put off or gave up one by one: that decision
+        came first.
+        """
         page = ticket.page
         if page.moved or ticket.root is not ticket:
             for place in self.not_put_off(ticket, ticket.places):
@@ -186,13 +188,13 @@ class Book(Generic[R]):
         return moved
 
     def cut(self, ticket: Ticket, places: Sequence[int]) -> Ticket:
-        """Return an own ticket for a part of a ticket that waits; the new one waits as long."""
+        """Split a part off a waiting ticket, and return it as a ticket of its own that waits as long."""
         tail = self.move(ticket, places, ticket.where, put_off=False)
         tail.due_s, tail.failures, tail.halved = ticket.due_s, ticket.failures, ticket.halved
         return tail
 
     def not_put_off(self, ticket: Ticket, places: Sequence[int]) -> list[int]:
-        """Return the unsettled places that are with the ticket, or were taken from it without its handler."""
+        """Return the unsettled places that belong to the ticket, or were taken from it without its handler."""
         page, root = ticket.page, ticket.root
         found = []
         for place in page.unsettled_of(places):
@@ -202,7 +204,7 @@ class Book(Generic[R]):
         return found
 
     def mine(self, ticket: Ticket, places: Sequence[int] | None = None) -> Sequence[int]:
-        """Return the ticket's places that are not settled and are still with it, rising."""
+        """Return, in rising order, the places that are unsettled and still belong to the ticket."""
         page, root = ticket.page, ticket.root
         found = page.unsettled_of(ticket.places if places is None else sorted(map(ticket.owned, places)))
         if page.moved or root is not ticket:
@@ -210,7 +212,7 @@ class Book(Generic[R]):
         return found
 
     def by_ticket(self, root: Ticket) -> dict[Ticket, list[int]]:
-        """Return the records of a root that are not settled, by the ticket that they are with."""
+        """Return the unsettled records of a root, by the ticket that they belong to now."""
         page = root.page
         found: dict[Ticket, list[int]] = {}
         for place in page.unsettled_of(root.places):
@@ -218,9 +220,9 @@ class Book(Generic[R]):
         return found
 
     def before(self, ticket: Ticket, stop: int) -> list[tuple[Ticket, Sequence[int]]]:
-        """Return what was delivered and is not settled before a place, by the ticket that it was delivered with first.
+        """Return what was delivered before a place and is not settled, by the ticket that first delivered it.
 
-        Dead letters are left out: they are to be written.
+        Records that are dead letters are left out, because their letters are still to be written.
         """
         number = ticket.page.number
         found = []

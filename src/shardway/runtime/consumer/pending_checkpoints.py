@@ -46,6 +46,6 @@ class PendingCheckpoints:
         driver = cast("ShardDriver", given._reader)
         if driver.host is not self._placement.host:
             raise CheckpointError(
-                f"{given.stream}, {given.shard_id}: another consumer has handed this out: ask that one"
+                f"{given.stream}, {given.shard_id}: another consumer delivered this: call the method of that one"
             )
         return Checkpointing(driver)

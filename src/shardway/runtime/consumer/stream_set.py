@@ -61,7 +61,7 @@ class StreamSet:
         await asyncio.gather(*(stream.open(self._spec.fan_out_name) for stream in self._streams.values()))
         for arn, count in Counter(stream.facts.arn for stream in self._streams.values()).items():
             if count > 1:
-                raise OptionError(f"stream: {arn} comes twice, by different names")
+                raise OptionError(f"stream: two of the names mean the same stream, {arn}: give it once")
         self.check_keys(promised(options.order))
         for stream in self._streams.values():
             if stream.facts.ignores_keys:

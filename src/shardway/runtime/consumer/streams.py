@@ -125,8 +125,9 @@ class OpenStream:
         key = StreamKey.parse(f"{''.join(account)}:{self.facts.arn.rpartition('/')[2]}:{self.facts.created_s}")
         if key is None:
             raise OptionError(
-                f"{self.name}: several streams share a lease table by account, name and creation time, and these are "
-                f"not told by the ARN {self.facts.arn!r} (created {self.facts.created_s})"
+                f"{self.name}: the ARN {self.facts.arn!r} (created {self.facts.created_s}) lacks an account, a name or "
+                "a time of creation, by which several streams share one lease table: read this stream with a consumer "
+                "of its own"
             )
         return key
 

@@ -20,9 +20,9 @@ class _InheritedLock(HostLock):  # type: ignore[misc]
 
     def _refuse(self, *_: object) -> bool:
         raise RuntimeError(
-            f"this consumer, and what it delivered, belong to the process that made it: process {os.getpid()} was "
-            "forked off it, and nothing that is settled here counts. Settle there, with what this process returns; or "
-            "make a consumer here"
+            f"this consumer, and what it delivered, belong to the process that made it, from which process "
+            f"{os.getpid()} was forked: what is settled here does not count. Return the results to the first process "
+            "and settle there, or make a consumer in this process"
         )
 
     __enter__ = acquire = _refuse  # type: ignore[assignment]

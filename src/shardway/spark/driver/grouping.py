@@ -1,4 +1,4 @@
-"""Ranges of a batch are grouped to Spark partitions: parents before children, and few tasks that are equally large.
+"""Group the ranges of a batch into Spark partitions: parents before children, in few tasks of about the same size.
 
 A Python task costs 50–130 ms of core time, so ranges are gathered by size. Ranges of parents and children that are in
 the same batch form a *chain* and stay in one task, in order.
@@ -16,7 +16,7 @@ from shardway.spark.positions import Kind
 from shardway.spark.ranges import Chain, EndKind, ShardRange
 
 TASK_BYTES = 16 * 2**20
-"""Bytes that one task reads, about."""
+"""About how many bytes one task reads."""
 ROW_COST_BYTES = 200
 """The cost of a row for a task beside its data, in bytes: small records are many."""
 RANGE_BYTES_MAX = 64 * 2**20
@@ -60,7 +60,9 @@ def chains_of(ranges: Sequence[ShardRange], lineage: Lineage) -> list[Chain]:
 
 
 def assumed_bytes(offset: StreamOffset, shard_id: str) -> float:
-    """Return the most bytes that a range may have, by the time that it spans: a replay knows that as well."""
+    """Return the most bytes that a range can hold, by the time that it spans. The offset has that time, so a replay
+    returns the same.
+    """
     position = offset.shards[shard_id]
     # It is not known when a closed shard got its last record, only that this was before the cut.
     end_ms = offset.cut_ms if position.kind is Kind.ENDED else position.witness_ms

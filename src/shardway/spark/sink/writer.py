@@ -113,7 +113,7 @@ def _hash_key(text: str) -> int:
 
 
 def _shared_position() -> ShardwayError:
-    """Return the error for rows that share a stamp: they would be removed as duplicates of one another."""
+    """Return the error for rows that share a stamp: a reader would remove one as a duplicate of the other."""
     return ShardwayError(
         "stamps position: two rows come from the same record of the source, and a reader would take one for a "
         "repeat of the other. Number them: stampIndex names an integer column that counts the rows of a record, "

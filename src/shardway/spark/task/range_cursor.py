@@ -126,12 +126,14 @@ class RangeCursor:
         self.done = True
 
     def check_time(self, spent_s: float, cause: Exception | str) -> None:
-        """Raises StalledError when nothing came for ``no_progress_s``; ``cause`` is what came in its place."""
+        """Raise StalledError when the range came no nearer to its end for ``no_progress_s``. ``cause``: the last answer
+        or error.
+        """
         if self.waited_s + spent_s >= self._options.no_progress_s:
             raise StalledError(
-                f"{self}: nothing nearer to its end came in {self.waited_s + spent_s:.0f} s; last: {cause}. "
-                "The range's end is a record (or an end of a shard) that was seen when the batch was planned, so "
-                "the task does not stop before it; it can be run again"
+                f"{self}: the read came no nearer to its end in {self.waited_s + spent_s:.0f} s; last: {cause}. The "
+                "driver saw that end, a record or the end of the shard, when it planned the batch, so the task cannot "
+                "stop before it. Spark may run the task again"
             ) from (cause if isinstance(cause, Exception) else None)
 
     def __str__(self) -> str:

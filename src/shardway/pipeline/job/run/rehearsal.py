@@ -1,6 +1,4 @@
-"""Rehearse a job: run its steps over a batch without rows before the stream is read, so that what Spark finds wrong
-shows first.
-"""
+"""Rehearse a job: run its steps over a batch without rows, so that faults show before the stream is read."""
 
 from __future__ import annotations
 
@@ -95,7 +93,9 @@ class _Rehearsal:
             raise StepError(self._file.told(fault), step="transform", code=ExitCode.TRANSFORM) from error
 
     def _try(self, step: Callable[[], Any], path: KeyPath) -> Any:
-        """Return what a step gives; None when Spark, or we, find it wrong, which is kept as a fault at ``path``."""
+        """Return what a step returns. A fault that Spark or this package finds is kept for ``path``, and the result is
+        None.
+        """
         try:
             return step()
         except MissingPackageError as error:
