@@ -120,7 +120,7 @@ COMMITS = [Commit(*one) for one in BATCHES]
 @each_version
 def test_what_a_commit_in_a_delta_table_says_of_itself(version: str) -> None:
     options = lines_of(version, "delta_commits.jsonl")
-    assert [delta._told(one["userMetadata"]) for one in options] == COMMITS
+    assert [delta._commit_info(one["userMetadata"]) for one in options] == COMMITS
     assert [(one["txnAppId"], int(one["txnVersion"])) for one in options] == [
         (one.writer, one.batch_id) for one in BATCHES
     ]

@@ -725,7 +725,7 @@ async def test_the_history_of_moves_and_the_lag_over_time_grow_with_each_look(
     topic = gate.console.topics.lag("moving", "orders")
     for number, owner in enumerate(("first", "first", "<b>second")):
         dynamodb.put_item(TableName="moving", Item=lease(SHARDS[0], "TRIM_HORIZON", 7 + number, owner))
-        await topic.load(gate.console.inspector.apart())
+        await topic.load(gate.console.inspector.make_sibling())
     answer = await ask(gate, "GET", "/applications/moving?stream=orders", headers=PROGRAM)
     moves = answer.text.partition('data-part="moves"')[2]
     assert "<td>first</td><td>&lt;b&gt;second</td>" in moves

@@ -72,11 +72,11 @@ def asked_within(seconds: float, paces: ShardPaces, payload_bytes: int) -> int:
         calls = 0
         end_s = loop.time() + seconds
         while True:
-            await paces.before("orders", "shardId-000000000000", "GetRecords")
+            await paces.wait_turn("orders", "shardId-000000000000", "GetRecords")
             if loop.time() > end_s:
                 return calls
             calls += 1
-            paces.after("orders", "shardId-000000000000", 100, payload_bytes)
+            paces.note_read("orders", "shardId-000000000000", 100, payload_bytes)
 
     loop = VirtualLoop(VirtualTime())
     try:
@@ -97,10 +97,10 @@ async def test_a_page_takes_no_more_than_one_call_s_share_of_the_bytes() -> None
     share = 2 * 1024 * 1024 / 5
     assert paces.page_records(*shard) == 2_000
     for records, record_bytes in ((2_000, 110), (3_800, 2_000), (200, 1024 * 1024), (1, 50)):
-        paces.after(*shard, records, records * record_bytes)
+        paces.note_read(*shard, records, records * record_bytes)
         assert paces.page_records(*shard) == min(max(int(share / record_bytes), 1), 10_000)
     before = paces.page_records(*shard)
-    paces.after(*shard, 0, 0)  # at the tip nothing is known of what comes
+    paces.note_read(*shard, 0, 0)  # at the tip nothing is known of what comes
     assert paces.page_records(*shard) == before
     assert paces.page_records("orders", "shardId-000000000001") == 2_000
 
@@ -110,7 +110,7 @@ async def test_readers_of_one_shard_take_turns() -> None:
 
     async def read(name: str) -> None:
         while not done.is_set():
-            await paces.before("orders", "shardId-000000000000", "GetRecords")
+            await paces.wait_turn("orders", "shardId-000000000000", "GetRecords")
             asked.append(name)
             if len(asked) >= 6:
                 done.set()

@@ -9,7 +9,7 @@ import pytest
 from shardway.errors import OptionError
 from shardway.pipeline import DeltaSink, IcebergSink
 from shardway.pipeline.batch_runs import batch_run
-from shardway.pipeline.tables.delta import _told
+from shardway.pipeline.tables.delta import _commit_info
 from shardway.pipeline.tables.iceberg import _descent
 from shardway.pipeline.tables.table_sink import Commit, History, TableSink
 from tests.pipeline.failing import failure
@@ -242,11 +242,13 @@ def test_what_is_wrong_with_a_sink(spark: SparkSession) -> None:
 
 
 def test_what_commits_say_of_themselves() -> None:
-    told = _told('{"shardway": {"writer": "q/1", "batch": 3, "bounds": null}}')
+    told = _commit_info('{"shardway": {"writer": "q/1", "batch": 3, "bounds": null}}')
     assert told == Commit("q/1", 3, None)
-    assert _told('{"shardway": {"writer": "q", "batch": 3, "bounds": "b", "query": "1"}}') == Commit("q", 3, "b", "1")
+    assert _commit_info('{"shardway": {"writer": "q", "batch": 3, "bounds": "b", "query": "1"}}') == Commit(
+        "q", 3, "b", "1"
+    )
     others = (None, "", "nightly load", "3", "[]", '{"shardway": 1}', '{"shardway": {"writer": "q"}}')
-    assert [_told(text) for text in others] == [None] * len(others)
+    assert [_commit_info(text) for text in others] == [None] * len(others)
 
 
 def snapshot(parent: int | None, at_s: int, batch: int | None = None, writer: str = "q") -> dict[str, Any]:

@@ -98,7 +98,7 @@ class Sdk:
         session = self.session()
         if self._setting("ignore_configured_endpoint_urls"):
             return None
-        with _told(f"the endpoint of {service} cannot be found in the AWS configuration{self._of_profile()}"):
+        with _as_our_error(f"the endpoint of {service} cannot be found in the AWS configuration{self._of_profile()}"):
             url = ConfiguredEndpointProvider(
                 full_config=session.full_config, scoped_config=session.get_scoped_config(), client_name=service
             ).provide()
@@ -108,7 +108,7 @@ class Sdk:
         """Ask the service's endpoint rules (partitions, FIPS, endpoints by account). Parameters have the names of
         botocore's data.
         """
-        with _told(f"no endpoint of {service} for {without_password(str(dict(parameters)))}"):
+        with _as_our_error(f"no endpoint of {service} for {without_password(str(dict(parameters)))}"):
             endpoint = self._provider(service).resolve_endpoint(**parameters)
             scheme: dict[str, str] = next(iter(endpoint.properties.get("authSchemes", ())), {})
         return Rule(endpoint.url, scheme.get("signingRegion"), scheme.get("signingName"))
@@ -116,7 +116,7 @@ class Sdk:
     def regions(self) -> tuple[frozenset[str], tuple[str, ...]]:
         """Return the regions that the SDK knows, of all partitions, and the forms (regular expressions) of others."""
         loader = self.session().get_component("data_loader")
-        with _told("the AWS SDK's list of regions cannot be read"):
+        with _as_our_error("the AWS SDK's list of regions cannot be read"):
             partitions = loader.load_data("partitions")["partitions"]
             names = frozenset(name for one in partitions for name in one["regions"] if not name.endswith("-global"))
         return names, tuple(one["regionRegex"] for one in partitions)
@@ -130,7 +130,7 @@ class Sdk:
         if anew:
             with self._lock:
                 self._session = None
-        with _told(f"the AWS credentials{self._of_profile()} cannot be loaded", CredentialsError):
+        with _as_our_error(f"the AWS credentials{self._of_profile()} cannot be loaded", CredentialsError):
             session = self.session()
             if region is not None:
                 # Without it the SDK's own STS client knows no region that was given in code, or as AWS_REGION, and asks
@@ -144,10 +144,10 @@ class Sdk:
     def _new_session(self) -> Any:
         import botocore.session
 
-        with _told("the AWS configuration cannot be used", CredentialsError):
+        with _as_our_error("the AWS configuration cannot be used", CredentialsError):
             session = botocore.session.Session(profile=self._profile)
             files = ", ".join(str(session.get_config_variable(name)) for name in ("config_file", "credentials_file"))
-        with _told("the AWS configuration cannot be used", CredentialsError, f" (read from {files})"):
+        with _as_our_error("the AWS configuration cannot be used", CredentialsError, f" (read from {files})"):
             profile = session.get_scoped_config()
         if not os.environ.get("AWS_STS_REGIONAL_ENDPOINTS") and "sts_regional_endpoints" not in profile:
             session.set_config_variable("sts_regional_endpoints", "regional")  # older versions prefer us-east-1
@@ -158,7 +158,7 @@ class Sdk:
     def _setting(self, name: str) -> Any:
         """Return a variable of the SDK's configuration, of whatever type it has."""
         session = self.session()
-        with _told(f"{name} cannot be read from the AWS configuration{self._of_profile()}"):
+        with _as_our_error(f"{name} cannot be read from the AWS configuration{self._of_profile()}"):
             return session.get_config_variable(name)
 
     def _provider(self, service: str) -> Any:
@@ -196,7 +196,7 @@ def credentials_of_session(session: Any) -> Credentials:
     """Return the credentials that a session of boto3 or botocore has now; it renews them itself. Raises
     CredentialsError. This may block.
     """
-    with _told("the credentials of the session that was given cannot be loaded", CredentialsError):
+    with _as_our_error("the credentials of the session that was given cannot be loaded", CredentialsError):
         loaded = _credentials_in(session)
     if loaded is None:
         raise CredentialsError(
@@ -242,7 +242,7 @@ def _tell_regions(first: str, second: str) -> None:
 
 
 @contextlib.contextmanager
-def _told(what: str, kind: type[ShardwayError] = OptionError, where: str = "") -> Iterator[None]:
+def _as_our_error(what: str, kind: type[ShardwayError] = OptionError, where: str = "") -> Iterator[None]:
     """Turn whatever the SDK raises into an error of ours that says what failed, and names what was odd.
 
     Its own errors are only a part of it: providers also let through what the service answered (ClientError), what a

@@ -90,7 +90,7 @@ def command(
         tell_missing(snapshot.missing)
         return
     report = examine(snapshot)
-    show_report(report, report.findings, _told(report), output)
+    show_report(report, report.findings, _report_text(report), output)
     tell_missing(report.missing)
     if any(one.severity != "info" for one in report.findings):
         raise typer.Exit(1)
@@ -138,7 +138,7 @@ def snapshot_in(path: Path) -> Snapshot:
         raise OptionError(f"--from {path}: it is no snapshot: {fault}") from None
 
 
-def _told(report: DoctorReport) -> str:
+def _report_text(report: DoctorReport) -> str:
     parts = [_finding(one) for one in report.findings]
     if not parts:
         parts = [f"none of {len(report.looked_for)} symptoms is there"]

@@ -99,19 +99,19 @@ async def _failed(request: Request, fault: Exception) -> Response:
         status, text = 502, fault_text(fault)
     else:
         status, text = 502, str(fault)
-    return await _told(request, status, text)
+    return await _fault_page(request, status, text)
 
 
 async def _no_page(request: Request, fault: Exception) -> Response:
-    return await _told(request, getattr(fault, "status_code", 404), "There is no such page.")
+    return await _fault_page(request, getattr(fault, "status_code", 404), "There is no such page.")
 
 
 async def _broken(request: Request, fault: Exception) -> Response:
     log.error("a page failed: %s", type(fault).__name__, exc_info=fault)
-    return await _told(request, 500, "The page failed by a mistake in the console. Its log has more.")
+    return await _fault_page(request, 500, "The page failed by a mistake in the console. Its log has more.")
 
 
-async def _told(request: Request, status: int, text: str) -> Response:
+async def _fault_page(request: Request, status: int, text: str) -> Response:
     context: dict[str, Any] = {"title": "Not done" if request.method == "POST" else "Not shown", "text": text}
     response = rendered(request, "fault.html", context, status=status)
     assert console_of(request) is not None

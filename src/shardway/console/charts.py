@@ -147,7 +147,7 @@ def _grid(plane: _Plane) -> Markup:
 def _ends(plane: _Plane, last: Mapping[str, float], chosen: Sequence[str]) -> Markup:
     """Return the names of the lines at their ends. On a phone the list below the chart has the values."""
     size, end_x, is_wide = plane.size, plane.end_x, plane.size is _WIDE
-    heights = _apart([plane.y(last[name]) for name in chosen], size.top + 4, plane.bottom_y)
+    heights = _spread_heights([plane.y(last[name]) for name in chosen], size.top + 4, plane.bottom_y)
     parts = []
     for number, (name, y) in enumerate(zip(chosen, heights, strict=True)):
         leader = Markup('<path class="leader" d="M{:.1f} {:.1f}L{:.1f} {:.1f}"/>')
@@ -160,7 +160,7 @@ def _ends(plane: _Plane, last: Mapping[str, float], chosen: Sequence[str]) -> Ma
     return Markup("").join(parts)
 
 
-def _apart(wanted: Sequence[float], first: float, last: float) -> list[float]:
+def _spread_heights(wanted: Sequence[float], first: float, last: float) -> list[float]:
     """Return heights as near as may be to the wanted ones (which grow), each a line of text below the one before, and
     all within the bounds if there is room.
     """

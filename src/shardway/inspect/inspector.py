@@ -97,7 +97,7 @@ class Inspector:
         """What the credentials did not show in any report so far."""
         self._client = KinesisClient(self.wire)
 
-    def apart(self) -> Inspector:
+    def make_sibling(self) -> Inspector:
         """Return an inspector for another report at the same time. It shares this one's connections and paces, and has
         its own list of `missing`.
         """
@@ -231,7 +231,7 @@ class Inspector:
 
     async def iterator(self, stream: StreamName, shard_id: str, at: IteratorAt) -> str:
         """Return the answer of GetShardIterator, once the shard's share allows the call."""
-        await self.paces.before(str(stream), shard_id, "GetShardIterator")
+        await self.paces.wait_turn(str(stream), shard_id, "GetShardIterator")
         return await self._client.get_shard_iterator(stream, shard_id, at)
 
     async def page(
@@ -240,11 +240,11 @@ class Inspector:
         """Return the answer of GetRecords, once the shard's share allows the call. Without a ``limit`` the call asks
         for as many records as its share has room for, if they are as large as those that came before.
         """
-        await self.paces.before(str(stream), shard_id, "GetRecords")
+        await self.paces.wait_turn(str(stream), shard_id, "GetRecords")
         limit = limit or self.paces.page_records(str(stream), shard_id)
         page = await self._client.get_records(iterator, limit=limit, stream=stream)
         payload_bytes = sum(len(one.data) + len(one.partition_key or "") for one in page.records)
-        self.paces.after(str(stream), shard_id, len(page.records), payload_bytes)
+        self.paces.note_read(str(stream), shard_id, len(page.records), payload_bytes)
         return page
 
     async def pages(

@@ -85,14 +85,14 @@ class ProcessorProcess:
         try:
             await self._writer.drain()
         except ConnectionError:
-            raise await self._gone() from None
+            raise await self._error_gone() from None
 
     async def receive(self) -> dict[str, Any]:
         """Return the next message. Raises ProcessorGoneError when there will be none, or when a line is none."""
         while True:
             line = await self._line()
             if not line:
-                raise await self._gone()
+                raise await self._error_gone()
             if text := line.strip():
                 try:
                     message = json.loads(text)  # Python's json is exact also for numbers of 186 bits
@@ -114,7 +114,7 @@ class ProcessorProcess:
         finally:
             drop(reading)
 
-    async def _gone(self) -> ProcessorGoneError:
+    async def _error_gone(self) -> ProcessorGoneError:
         """Return the error that says why nothing comes any more."""
         await asyncio.wait((self.exited,), timeout=LAST_WORDS_S)
         if not self.exited.done():

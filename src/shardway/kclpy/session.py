@@ -285,7 +285,7 @@ class ShardSession:
         elif not (reader.checkpoint_max or reader.stored) <= wanted <= self._newest:
             return "IllegalArgumentException"
         if reader.is_over:
-            return self._over()
+            return self._refusal()
         if self._batch is not None and wanted.is_position:
             self._settle(self._batch, wanted.position)
         reader.checkpointing.checkpoint_to(wanted)
@@ -294,7 +294,7 @@ class ShardSession:
                 stored = await reader.checkpointing.until_stored(min(wanted, reader.ledger.progress.safe))
         except TimeoutError:
             return "ThrottlingException"
-        return None if stored else self._over()
+        return None if stored else self._refusal()
 
     def _settle(self, batch: Batch[Record], through: Position) -> None:
         records = batch.records
@@ -302,7 +302,7 @@ class ShardSession:
         if done:
             batch.settle_through(done - 1)
 
-    def _over(self) -> str:
+    def _refusal(self) -> str:
         """Return the name of the exception that says why there can be no checkpoint any more."""
         return "InvalidStateException" if self._reader.lost is Loss.GONE else "ShutdownException"
 

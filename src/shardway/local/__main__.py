@@ -17,10 +17,10 @@ from shardway.local.server import LocalServer
 
 
 def _announce(server: LocalServer) -> None:
-    _say({"endpoint_url": server.endpoint_url, "ca_file": server.ca_file})
+    _print_json({"endpoint_url": server.endpoint_url, "ca_file": server.ca_file})
 
 
-def _say(line: dict[str, str | None]) -> None:
+def _print_json(line: dict[str, str | None]) -> None:
     print(msgspec.json.encode(line).decode(), flush=True)
 
 
@@ -29,7 +29,7 @@ def main() -> int:
     try:
         serve(msgspec.json.decode(sys.argv[1], type=LocalOptions), _announce, with_parent=True)
     except (OSError, ShardwayError) as fault:
-        _say({"error": str(fault)})
+        _print_json({"error": str(fault)})
         return 1
     return 0
 

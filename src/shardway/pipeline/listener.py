@@ -85,7 +85,7 @@ class MetricsListener(StreamingQueryListener):
                     self._on_metrics(name, metrics)
                 if self._numbers is not None:
                     self._names[str(progress["id"])] = name
-                    self._tell(self._numbers, name, progress, metrics)
+                    self._report(self._numbers, name, progress, metrics)
             if self._numbers is not None and name in self._sinks:
                 self._names[str(progress["id"])] = name
                 rows = max(0, int(progress["sink"]["numOutputRows"] or 0))  # -1 stands for a sink that does not say
@@ -93,7 +93,7 @@ class MetricsListener(StreamingQueryListener):
         except Exception as error:  # what cannot be shown must not end anything
             logger.warning("the metrics of a query's batch were not shown: %s: %s", type(error).__name__, error)
 
-    def _tell(self, numbers: QueryNumbers, name: str, progress: Mapping[str, Any], metrics: StreamMetrics) -> None:
+    def _report(self, numbers: QueryNumbers, name: str, progress: Mapping[str, Any], metrics: StreamMetrics) -> None:
         durations = progress["durationMs"]
         if "addBatch" in durations:
             seconds = int(durations.get("triggerExecution", 0)) / 1000

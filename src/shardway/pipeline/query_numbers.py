@@ -42,7 +42,7 @@ class QueryNumbers:
         batch.
         """
         now_s = self._now()
-        self._tell(query, stream, QuerySnapshot(period_start_s=now_s, period_end_s=now_s, lag_s=0.0))
+        self._report(query, stream, QuerySnapshot(period_start_s=now_s, period_end_s=now_s, lag_s=0.0))
 
     def batch(self, query: str, metrics: StreamMetrics, counted: BatchNumbers) -> None:
         """Emit the numbers of a batch that was committed."""
@@ -66,7 +66,7 @@ class QueryNumbers:
             possible_losses=metrics.possible_losses,
         )
         snapshot.batch_s.add(counted.seconds)
-        self._tell(query, metrics.stream, snapshot)
+        self._report(query, metrics.stream, snapshot)
 
     def wrote(self, query: str, stream: str, rows: int, *, last: bool = False) -> None:
         """Emit that the query has written ``rows`` rows to a stream, each as a user record."""
@@ -80,13 +80,13 @@ class QueryNumbers:
 
     def idle(self, query: str) -> None:
         """Emit the same levels again: no batch was committed, as nothing came."""
-        self._again(query, 0.0)
+        self._report_again(query, 0.0)
 
     def busy(self, query: str) -> None:
         """Emit the levels with a larger lag: no batch was committed, though one runs, or its end is looked for, so what
         waits has waited for longer.
         """
-        self._again(query, 1.0)
+        self._report_again(query, 1.0)
 
     def ended(self, query: str, *, failed: bool) -> None:
         """Emit the last event of a query that has ended. For one that has failed there is none: it is to be missed, as
@@ -102,7 +102,7 @@ class QueryNumbers:
                 self.wrote(name, stream, 0, last=True)
             del self._written[name, stream]
 
-    def _again(self, query: str, ages: float) -> None:
+    def _report_again(self, query: str, ages: float) -> None:
         now_s = self._now()
         for name, stream in [key for key in self._written if key[0] == query]:
             self.wrote(name, stream, 0)
@@ -111,8 +111,8 @@ class QueryNumbers:
                 lag_s = None if last.lag_s is None else last.lag_s + ages * (now_s - last.period_end_s)
                 levels = {field: getattr(last, field) for field in LEVELS} | {"lag_s": lag_s}
                 snapshot = QuerySnapshot(period_start_s=last.period_end_s, period_end_s=now_s, **levels)
-                self._tell(name, stream, snapshot)
+                self._report(name, stream, snapshot)
 
-    def _tell(self, query: str, stream: str, snapshot: QuerySnapshot) -> None:
+    def _report(self, query: str, stream: str, snapshot: QuerySnapshot) -> None:
         self._last[query, stream] = snapshot
         self._on_event(QueryMetrics(stream, query, snapshot))

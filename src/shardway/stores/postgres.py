@@ -85,7 +85,7 @@ class _Connections:
         self._loops: dict[asyncio.AbstractEventLoop, _OfLoop] = {}
         self._lock = threading.Lock()
 
-    def here(self) -> _OfLoop:
+    def of_this_loop(self) -> _OfLoop:
         """Return the connections of the running loop."""
         loop = asyncio.get_running_loop()
         with self._lock:
@@ -311,7 +311,7 @@ class PostgresLeaseTable:
         return TransportError(f"PostgreSQL, table {self.name}: {fault or type(fault).__name__}")
 
     async def _opened(self) -> Any:
-        here = self._shared.here()
+        here = self._shared.of_this_loop()
         async with here.opening:
             if here.pool is None:
                 here.pool = await self._driver.create_pool(timeout=self._request_timeout_s, **self._connect)

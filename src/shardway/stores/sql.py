@@ -194,12 +194,12 @@ class Statements:
 
     def get(self, key: str) -> Statement:
         """Return the statement that reads one lease."""
-        text = f"SELECT * FROM {self._leases} WHERE {self._mine} AND lease_key = {self._place(2)}"  # noqa: S608
+        text = f"SELECT * FROM {self._leases} WHERE {self._own_rows} AND lease_key = {self._place(2)}"  # noqa: S608
         return Statement(text, [self.application, key])
 
     def scan(self) -> Statement:
         """Return the statement that reads all leases."""
-        return Statement(f"SELECT * FROM {self._leases} WHERE {self._mine}", [self.application])  # noqa: S608
+        return Statement(f"SELECT * FROM {self._leases} WHERE {self._own_rows}", [self.application])  # noqa: S608
 
     def put_worker(self, row: WorkerRow) -> Statement:
         """Return the statement that writes a worker's row, unless a newer one of the same process is there. It returns
@@ -220,22 +220,22 @@ class Statements:
 
     def workers(self) -> Statement:
         """Return the statement that reads all workers' rows."""
-        return Statement(f"SELECT * FROM {self._workers} WHERE {self._mine}", [self.application])  # noqa: S608
+        return Statement(f"SELECT * FROM {self._workers} WHERE {self._own_rows}", [self.application])  # noqa: S608
 
     def delete_worker(self, worker_id: str, counter: int | None) -> Statement:
         """Return the statement that removes a worker's row, if its counter is the one that is given."""
-        text = f"DELETE FROM {self._workers} WHERE {self._mine} AND worker_id = {self._place(2)}"  # noqa: S608
+        text = f"DELETE FROM {self._workers} WHERE {self._own_rows} AND worker_id = {self._place(2)}"  # noqa: S608
         if counter is None:
             return Statement(text, [self.application, worker_id])
         return Statement(f"{text} AND counter = {self._place(3)}", [self.application, worker_id, counter])
 
     def get_worker(self, worker_id: str) -> Statement:
         """Return the statement that reads one worker's row."""
-        text = f"SELECT * FROM {self._workers} WHERE {self._mine} AND worker_id = {self._place(2)}"  # noqa: S608
+        text = f"SELECT * FROM {self._workers} WHERE {self._own_rows} AND worker_id = {self._place(2)}"  # noqa: S608
         return Statement(text, [self.application, worker_id])
 
     @property
-    def _mine(self) -> str:
+    def _own_rows(self) -> str:
         """The first condition of a statement: the row is of this application."""
         return f"{APPLICATION} = {self._place(1)}"
 

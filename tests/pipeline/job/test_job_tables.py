@@ -165,7 +165,7 @@ def test_packages_of_a_cluster_are_found(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert packages.missing("delta", {}, Spark("4.2.0", "2.13")) == ""
     assert "its package here is for Spark 4.2" in packages.missing("delta", {}, spark)
     (tmp_path / "jars" / "scala-library-2.14.1.jar").touch()
-    assert packages.here().scala == "2.14"
+    assert packages.local_versions().scala == "2.14"
 
 
 def test_the_session_is_set_up_for_delta() -> None:

@@ -179,7 +179,7 @@ class Sampler:
 
     async def _look(self, kept: _Kept) -> None:
         try:
-            kept.value = await kept.topic.load(self._inspector.apart())
+            kept.value = await kept.topic.load(self._inspector.make_sibling())
             kept.at_s, kept.fault = self._clock(), None
         except ShardwayError as fault:
             kept.fault = fault_text(fault)

@@ -217,7 +217,7 @@ class Tails:
 
     async def _read(self, key: Key, shared: _SharedTail) -> None:
         stream, at, shards, _ = key
-        inspector, why = self._inspector.apart(), "the stream was read to its end"
+        inspector, why = self._inspector.make_sibling(), "the stream was read to its end"
         begin, behind = Goal(at).begin(inspector.now_s)
         reading = Reading(starting_position=begin, behind=behind, shards=shards, follow=True, is_patient=True)
         following = awaited(self._deliver(read_pages(inspector, stream_name(stream), reading), shared))

@@ -42,7 +42,7 @@ async def local_page(request: Request) -> Response:
     name = request.query_params.get("stream", "")
     report = None
     if name:
-        report = await console.inspector.apart().stream(name, consumers=False)
+        report = await console.inspector.make_sibling().stream(name, consumers=False)
     context: dict[str, Any] = {
         "title": "Local Kinesis",
         "state": await local.state(),
@@ -94,7 +94,7 @@ async def reshard(request: Request) -> Response:
     """Split a shard, merge two neighbours, or set the number of shards."""
     local, form = _local(request), form_of(request)
     stream, how = form.get("stream", ""), form.get("how", "")
-    listed = await console_of(request).inspector.apart().stream(stream, consumers=False)
+    listed = await console_of(request).inspector.make_sibling().stream(stream, consumers=False)
     opened = [one for one in listed.shards or [] if one.open]
     by_id = {one.shard_id: one for one in opened}
     shard = form.get("shard", "")

@@ -78,7 +78,7 @@ class SearchProgress:
 
 async def search_from(console: Console, chosen: RecordQuery, found: SearchProgress) -> None:
     """Search the records from the place that a query names."""
-    inspector = console.inspector.apart()
+    inspector = console.inspector.make_sibling()
     reading, records = chosen.reading(inspector.now_s), list[SeenRecord]()
     pages = read_pages(inspector, stream_name(chosen.stream), reading)
 
@@ -108,7 +108,7 @@ async def search_from(console: Console, chosen: RecordQuery, found: SearchProgre
 
 async def search_newest(console: Console, chosen: RecordQuery, found: SearchProgress) -> None:
     """Search the newest records of all shards, or of one."""
-    inspector = console.inspector.apart()
+    inspector = console.inspector.make_sibling()
     wish = chosen.wish(console, inspector.now_s)
     newest = NewestRecords(inspector, stream_name(chosen.stream), wish, console.decoding)
     try:

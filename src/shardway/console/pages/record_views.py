@@ -17,10 +17,12 @@ async def note_view(request: Request, action: str, target: dict[str, Any]) -> No
     """Write into the audit log which records the visitor of a request is shown; nothing where payloads are hidden."""
     console = console_of(request)
     if console.payloads.shown:
-        await console.audit.viewed(visitor_of(request), action, {name: _told(one) for name, one in target.items()})
+        await console.audit.viewed(
+            visitor_of(request), action, {name: _short_value(one) for name, one in target.items()}
+        )
 
 
-def _told(value: Any) -> Any:
+def _short_value(value: Any) -> Any:
     return one_line(value)[:256] if isinstance(value, str) else value
 
 

@@ -87,7 +87,7 @@ async def record(request: Request) -> Response:
     if not NUMBER.fullmatch(number) or not NUMBER.fullmatch(sub):
         raise PageError(400, "A position is a sequence number, and for records of aggregates a number in it.")
     await note_view(request, "record.viewed", {"stream": name, "shard": shard, "sequence_number": number, "sub": sub})
-    seen = await get(console.inspector.apart(), stream_name(name), int(number), int(sub), shard)
+    seen = await get(console.inspector.make_sibling(), stream_name(name), int(number), int(sub), shard)
 
     def look() -> tuple[SeenRecord, str, bool]:
         masked = console.payloads.masked(seen)
@@ -123,7 +123,7 @@ async def download(request: Request) -> Response:
 
 
 async def _lines(console: Console, chosen: RecordQuery) -> AsyncIterator[bytes]:
-    inspector, count = console.inspector.apart(), 0
+    inspector, count = console.inspector.make_sibling(), 0
     if chosen.is_newest:
         wish = chosen.wish(console, inspector.now_s)
         newest = NewestRecords(inspector, stream_name(chosen.stream), wish, console.decoding)

@@ -40,7 +40,7 @@ async def seek(request: Request) -> Response:
     if to:
         try:
             plan = await plan_seek(
-                console.inspector.apart(), name, Goal(to, shards), stream=stream, store=console.settings.store
+                console.inspector.make_sibling(), name, Goal(to, shards), stream=stream, store=console.settings.store
             )
             visitor = visitor_of(request)
             if visitor.may_write:  # No other visitor can confirm it.

@@ -86,8 +86,8 @@ class Book(Generic[R]):
         queue.wait_for(ticket for ticket in tickets if ticket.where is TicketState.OUT)
         waiting = [ticket for ticket in tickets if ticket.where is TicketState.WAITING]
         for ticket in waiting:
-            ticket.places = self.mine(ticket)
-        queue.again(sorted(waiting, key=_order))
+            ticket.places = self.places_left(ticket)
+        queue.requeue(sorted(waiting, key=_order))
         for page in self.chain:
             page.feed_again(roots.get(page, ()))
             if page.has_fresh():
@@ -103,7 +103,7 @@ class Book(Generic[R]):
             ticket.first_at_s = now_s
             self.stalls.watch(ticket)
         elif len(ticket.places) != ticket.left:
-            ticket.places = self.mine(ticket)
+            ticket.places = self.places_left(ticket)
         ticket.where = TicketState.OUT
         ticket.attempt += 1
         self.out += ticket.left
@@ -154,7 +154,7 @@ class Book(Generic[R]):
             for place in places:
                 self.settle(ticket, place)
 
-    def again(
+    def requeue(
         self,
         ticket: Ticket,
         groups: Sequence[Sequence[int]],
@@ -172,7 +172,7 @@ class Book(Generic[R]):
                 moved.due_s, moved.failures, moved.halved = due_s, failures, halved or ticket.halved
                 waiting.append(moved)
         if waiting:
-            self.queue.again(waiting)
+            self.queue.requeue(waiting)
             if not ticket.left:
                 self.queue.closed(ticket)
 
@@ -203,7 +203,7 @@ class Book(Generic[R]):
                 found.append(place)
         return found
 
-    def mine(self, ticket: Ticket, places: Sequence[int] | None = None) -> Sequence[int]:
+    def places_left(self, ticket: Ticket, places: Sequence[int] | None = None) -> Sequence[int]:
         """Return, in rising order, the places that are unsettled and still belong to the ticket."""
         page, root = ticket.page, ticket.root
         found = page.unsettled_of(ticket.places if places is None else sorted(map(ticket.owned, places)))
@@ -219,7 +219,7 @@ class Book(Generic[R]):
             found.setdefault(page.moved.get(place, root), []).append(place)
         return found
 
-    def before(self, ticket: Ticket, stop: int) -> list[tuple[Ticket, Sequence[int]]]:
+    def unsettled_before(self, ticket: Ticket, stop: int) -> list[tuple[Ticket, Sequence[int]]]:
         """Return what was delivered before a place and is not settled, by the ticket that first delivered it.
 
         Records that are dead letters are left out, because their letters are still to be written.

@@ -123,7 +123,7 @@ class Faults(Generic[R]):
     def failed(self, ticket: Ticket, error: BaseException, now_s: float, places: Sequence[int] | None) -> None:
         """Apply the retry policy to what a handler that raised left unsettled."""
         book, retry, failures = self._book, self.policy.retry, ticket.failures + 1
-        mine = book.mine(ticket, places)
+        mine = book.places_left(ticket, places)
         if ticket.where is not TicketState.OUT or not mine:
             return
         if not isinstance(error, retry.transient):
@@ -136,14 +136,14 @@ class Faults(Generic[R]):
         )
         self._events.failed(ticket, mine, error, step)
         if isinstance(step, Redelivery):
-            book.again(ticket, [mine], now_s + step.delay_s, failures=failures)
+            book.requeue(ticket, [mine], now_s + step.delay_s, failures=failures)
         elif isinstance(step, Halve):
             middle = (len(mine) + 1) // 2
-            book.again(ticket, [mine[:middle], mine[middle:]], now_s + step.delay_s, failures=0, halved=True)
+            book.requeue(ticket, [mine[:middle], mine[middle:]], now_s + step.delay_s, failures=0, halved=True)
         else:
             self._resort_to(step.resort, ticket, mine, error, "failed", now_s, failures)
             if self.ending is not None:  # No handler works on them now, so the drain must not wait for them.
-                book.again(ticket, [book.mine(ticket, mine)], now_s, failures=failures)
+                book.requeue(ticket, [book.places_left(ticket, mine)], now_s, failures=failures)
 
     def stalled(self, root: Ticket, now_s: float) -> None:
         """Act on records that were not settled in time, as the policy says."""
@@ -166,7 +166,7 @@ class Faults(Generic[R]):
         """Deliver again what is in flight of these records, though its handler did not say so."""
         for ticket, places in self._book.by_ticket(root).items():
             if ticket.where is TicketState.OUT:
-                self._book.again(ticket, [places], now_s, failures=ticket.failures, put_off=False)
+                self._book.requeue(ticket, [places], now_s, failures=ticket.failures, put_off=False)
 
     def skip(self, ticket: Ticket, places: Sequence[int], reason: str) -> None:
         """Settle these records without having been processed."""

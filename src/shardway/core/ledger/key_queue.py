@@ -98,7 +98,7 @@ class KeyQueue:
                 self._ready.append(lane)
         self._new += len(places)
 
-    def again(self, tickets: Iterable[Ticket]) -> None:
+    def requeue(self, tickets: Iterable[Ticket]) -> None:
         """Let these tickets wait, before all else of their key."""
         for ticket in tickets:
             for one in [ticket] if ticket.key is not NO_KEY else self._by_key(ticket):
@@ -117,14 +117,14 @@ class KeyQueue:
         """Let the keys of what is in flight wait for it."""
         for ticket in tickets:
             page = ticket.page
-            records = page.chosen(self._tickets.mine(ticket))
+            records = page.chosen(self._tickets.places_left(ticket))
             self._former[ticket] = [self._lane(key) for key in dict.fromkeys(map(self._key_of, records))]
             for lane in self._former[ticket]:
                 lane.former += 1
 
     def _by_key(self, ticket: Ticket) -> list[Ticket]:
         """Cut a ticket of another order into one for each key."""
-        places = self._tickets.mine(ticket)
+        places = self._tickets.places_left(ticket)
         found: dict[object, list[int]] = {}
         for place, record in zip(places, ticket.page.chosen(places), strict=True):
             found.setdefault(self._key_of(record), []).append(place)

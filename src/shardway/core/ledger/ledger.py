@@ -240,7 +240,7 @@ class Ledger(Generic[R]):
 
     def remaining(self, delivery: Delivery[R]) -> Sequence[int]:
         """Return the places of a delivery that are not settled and were not delivered again meanwhile."""
-        return self._book.mine(delivery.ticket)
+        return self._book.places_left(delivery.ticket)
 
     @property
     def has_gaps(self) -> bool:
@@ -287,7 +287,7 @@ class Ledger(Generic[R]):
             return True
         if self.policy.latest_wins:
             newest = places[-1] if type(places) is range else max(places)
-            for root, passed in self._book.before(ticket, newest):
+            for root, passed in self._book.unsettled_before(ticket, newest):
                 self._faults.skip(root, passed, "latest wins")
         return True
 
@@ -320,7 +320,7 @@ class Ledger(Generic[R]):
         if isinstance(self.policy.order, ByKey):
             raise ValueError("settle_through needs records in order; with ByKey settle the records of each delivery")
         self._faults.failing_since_s = None
-        for root, places in self._book.before(ticket, ticket.owned(place) + 1):
+        for root, places in self._book.unsettled_before(ticket, ticket.owned(place) + 1):
             self._book.settle_some(root, places)
         return True
 
@@ -330,7 +330,7 @@ class Ledger(Generic[R]):
         """
         if self._closed is not None:
             return False
-        self._book.again(ticket, [self._book.mine(ticket, places)], now_s + delay_s, failures=ticket.failures)
+        self._book.requeue(ticket, [self._book.places_left(ticket, places)], now_s + delay_s, failures=ticket.failures)
         return True
 
     def fail(self, ticket: Ticket, error: BaseException, now_s: float, places: Sequence[int] | None = None) -> bool:
@@ -359,7 +359,7 @@ class Ledger(Generic[R]):
         if self._closed is not None:
             return False
         if ticket.where is TicketState.OUT:
-            self._faults.dead_letter(ticket, self._book.mine(ticket, places), error, reason, now_s)
+            self._faults.dead_letter(ticket, self._book.places_left(ticket, places), error, reason, now_s)
         return True
 
     def check(self, now_s: float) -> None:

@@ -137,19 +137,19 @@ def _letter(of: dict[str, Any]) -> Letter:
     return Letter(
         stream=_text(of, "stream", least=1),
         shard_id=_text(of, "shard_id", least=1),
-        position=Position(_whole(of, "sequence_number"), _whole(of, "sub_sequence_number")),
-        part=None if of.get("part") is None else _whole(of, "part"),
-        attempts=_whole(of, "attempts"),
+        position=Position(_whole_number(of, "sequence_number"), _whole_number(of, "sub_sequence_number")),
+        part=None if of.get("part") is None else _whole_number(of, "part"),
+        attempts=_whole_number(of, "attempts"),
         error_type=_text(of, "error_type"),
         error_message=_text(of, "error_message") if "error_message" in of else "",
         written_at=_time(of, "written_at"),
         worker=_text(of, "worker") if "worker" in of else "",
-        token=_whole(of, "token") if "token" in of else 0,
+        token=_whole_number(of, "token") if "token" in of else 0,
         arrived_at=None if of.get("arrived_at") is None else _time(of, "arrived_at"),
         partition_key=None if of.get("partition_key") is None else _text(of, "partition_key"),
-        explicit_hash_key=None if of.get("explicit_hash_key") is None else _whole(of, "explicit_hash_key"),
+        explicit_hash_key=None if of.get("explicit_hash_key") is None else _whole_number(of, "explicit_hash_key"),
         data=None if data is None else base64.b64decode(data, validate=True),
-        left_out_bytes=_whole(of, "left_out_bytes") if "left_out_bytes" in of else 0,
+        left_out_bytes=_whole_number(of, "left_out_bytes") if "left_out_bytes" in of else 0,
     )
 
 
@@ -163,7 +163,7 @@ def _text(of: dict[str, Any], name: str, *, least: int = 0) -> str:
     return writable(value)
 
 
-def _whole(of: dict[str, Any], name: str) -> int:
+def _whole_number(of: dict[str, Any], name: str) -> int:
     """Return a number from 0 on, which may stand as text; it has no more digits than a sequence number has."""
     value = of[name]
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value

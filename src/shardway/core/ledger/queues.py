@@ -25,7 +25,7 @@ class Tickets(Protocol):
     def new_ticket(self, page: Page[Any], places: Sequence[int]) -> Ticket:
         """Make a ticket for records that were never delivered."""
 
-    def mine(self, ticket: Ticket) -> Sequence[int]:
+    def places_left(self, ticket: Ticket) -> Sequence[int]:
         """Return the records that are not settled and are with this ticket, rising."""
 
     def cut(self, ticket: Ticket, places: Sequence[int]) -> Ticket:
@@ -38,7 +38,7 @@ class Queue(Protocol):
     def add(self, page: Page[Any]) -> None:
         """Add a page; its records follow all others."""
 
-    def again(self, tickets: Iterable[Ticket]) -> None:
+    def requeue(self, tickets: Iterable[Ticket]) -> None:
         """Let these tickets wait, in this order, to be delivered again when they are due."""
 
     def take(self, now_s: float, records_max: int, *, gaps_only: bool) -> Ticket | None:
@@ -107,7 +107,7 @@ class _FreshPages:
         first = self.first()
         if first is None:
             return 0
-        page, count = self._pages[0], self.before(self._before)
+        page, count = self._pages[0], self.places_before(self._before)
         while page.continues(page.fed + count):
             count += 1
         return count
@@ -121,7 +121,7 @@ class _FreshPages:
             page.pass_by()
         return page.number, page.fed
 
-    def before(self, end: Furthest) -> int:
+    def places_before(self, end: Furthest) -> int:
         """Return how many places of the first page lie before this one, from the first record on."""
         first = self.first()
         if first is None or first >= end:
@@ -171,7 +171,7 @@ class Line:
                 heappop(self._heap)
                 continue
             if len(ticket.places) != ticket.left:  # Some were settled, or moved on, meanwhile.
-                ticket.places = self._tickets.mine(ticket)
+                ticket.places = self._tickets.places_left(ticket)
             if ticket.order == order:
                 return ticket
             heapreplace(self._heap, (ticket.order, serial, ticket))
@@ -206,7 +206,7 @@ class PositionQueue:
         """Add a page; its records follow all others."""
         self._fresh.add(page)
 
-    def again(self, tickets: Iterable[Ticket]) -> None:
+    def requeue(self, tickets: Iterable[Ticket]) -> None:
         """Let these tickets wait."""
         for ticket in tickets:
             self._waiting.add(ticket)
@@ -218,7 +218,7 @@ class PositionQueue:
             return fresh.take_rest(records_max) if gaps_only else fresh.take(records_max)
         if not fresh.may_lie_before:
             return None if first.due_s > now_s else self._waiting.take()
-        if (count := fresh.before(first.order)) > 0:
+        if (count := fresh.places_before(first.order)) > 0:
             return fresh.take(min(count, records_max))
         return None if first.due_s > now_s else self._waiting.take(fresh.first())
 
@@ -239,7 +239,7 @@ class PositionQueue:
         them: new records are delivered in their order, behind what waits.
         """
         first = self._waiting.first()
-        return self._fresh.rest() > 0 if first is None else self._fresh.before(first.order) > 0
+        return self._fresh.rest() > 0 if first is None else self._fresh.places_before(first.order) > 0
 
     @property
     def furthest(self) -> Furthest:
@@ -267,7 +267,7 @@ class DueQueue:
         """Add a page; its records follow all others."""
         self._fresh.add(page)
 
-    def again(self, tickets: Iterable[Ticket]) -> None:
+    def requeue(self, tickets: Iterable[Ticket]) -> None:
         """Let these tickets wait."""
         for ticket in tickets:
             heappush(self._waiting, (ticket.due_s, ticket.serial, ticket))

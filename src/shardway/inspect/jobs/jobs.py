@@ -14,7 +14,7 @@ from pathlib import Path
 from shardway.errors import OptionError
 from shardway.inspect.jobs.checkpoint_directory import job_of_checkpoint
 from shardway.inspect.jobs.lines_file import TEXT_MAX, job_of_lines
-from shardway.inspect.jobs.metrics_page import fetched, jobs_of_metrics
+from shardway.inspect.jobs.metrics_page import fetch_page, jobs_of_metrics
 from shardway.inspect.jobs.views import JobsReport
 from shardway.inspect.moments import utc
 from shardway.shown import one_line, url_without_password
@@ -41,7 +41,7 @@ def jobs_at(place: str, now_s: float | None = None) -> JobsReport:
     shown = url_without_password(place)
     try:
         if found.startswith(("http://", "https://")):
-            jobs = list(jobs_of_metrics(fetched(found), shown, now_s))
+            jobs = list(jobs_of_metrics(fetch_page(found), shown, now_s))
         elif (path := Path(found)).is_dir():
             jobs = [job_of_checkpoint(path)]
         else:

@@ -61,7 +61,7 @@ def _job_of_numbers(query: str, place: str, by_stream: Mapping[str, Mapping[str,
     of_query = [numbers for numbers in by_stream.values() if "batches" in numbers]
 
     def total(name: str) -> int | None:
-        known = [number for one in of_query if name in one and (number := _whole(one[name])) is not None]
+        known = [number for one in of_query if name in one and (number := _whole_number(one[name])) is not None]
         return sum(known) if known else None
 
     age_s = max((one["age"] for one in by_stream.values() if "age" in one), default=None)
@@ -71,7 +71,7 @@ def _job_of_numbers(query: str, place: str, by_stream: Mapping[str, Mapping[str,
             stream=stream,
             lag_s=numbers.get("lag_s"),
             **{
-                name: _whole(numbers[name])
+                name: _whole_number(numbers[name])
                 for name in ("shards", "shards_unread", "shards_silent", "shards_left_out", "possible_losses")
                 if name in numbers
             },
@@ -94,7 +94,7 @@ def _job_of_numbers(query: str, place: str, by_stream: Mapping[str, Mapping[str,
     )
 
 
-def _whole(value: float) -> int | None:
+def _whole_number(value: float) -> int | None:
     return round(value) if math.isfinite(value) else None
 
 
@@ -102,7 +102,7 @@ def _unescaped(text: str) -> str:
     return re.sub(r"\\(.)", lambda match: {"n": "\n"}.get(match[1], match[1]), text)
 
 
-def fetched(url: str) -> str:
+def fetch_page(url: str) -> str:
     """Return the text of a page of numbers. Raises ValueError for one that cannot be read."""
     parts, size, end_s = list[bytes](), 0, time.monotonic() + ANSWER_S
     path = url.partition("://")[2].partition("/")[2]

@@ -41,7 +41,7 @@ class ShardPaces:
         self._turns: dict[tuple[str, str, str], asyncio.Lock] = {}
         self._page_records: dict[tuple[str, str], int] = {}
 
-    async def before(self, stream: str, shard_id: str, operation: str) -> None:
+    async def wait_turn(self, stream: str, shard_id: str, operation: str) -> None:
         """Wait until the shard may be asked. Readers of one shard take turns in the order in which they came."""
         bucket, clock = self._bucket(stream, shard_id, operation), asyncio.get_running_loop().time
         async with self._turns.setdefault((stream, shard_id, operation), asyncio.Lock()):
@@ -53,8 +53,8 @@ class ShardPaces:
         """Return how many records the next GetRecords call may ask for."""
         return self._page_records.get((stream, shard_id), PAGE_RECORDS_FIRST)
 
-    def after(self, stream: str, shard_id: str, records: int, payload_bytes: int) -> None:
-        """Note what GetRecords brought. After more bytes than the share allows, `before` makes the next call wait."""
+    def note_read(self, stream: str, shard_id: str, records: int, payload_bytes: int) -> None:
+        """Note what GetRecords brought. After more bytes than the share allows, the next call waits."""
         now_s = asyncio.get_running_loop().time()
         self._bucket(stream, shard_id, "GetRecords").charge(now_s, payload_bytes=payload_bytes)
         if payload_bytes:

@@ -56,7 +56,7 @@ class _Reading:
         read = _READERS.get(of.kind)
         assert read is not None, of.kind
         found = read(self, of, depth)
-        return found if not of.logical else _told(of, found)
+        return found if not of.logical else _logical_value(of, found)
 
     def long(self) -> int:
         found = shift = 0
@@ -149,7 +149,7 @@ _READERS: dict[str, Any] = {
 _PARTS_OF_A_SECOND = {"millis": 1_000, "micros": 1_000_000, "nanos": 1_000_000_000}
 
 
-def _told(of: Type, found: Any) -> Any:
+def _logical_value(of: Type, found: Any) -> Any:
     """Return the value of a logical type as a text; or the plain value, where the type is not known or the value is
     beyond what a text can say.
     """

@@ -37,7 +37,7 @@ SHORT_MAX = 3
 """Short subscriptions in a row. More of them say that another program reads by the same consumer."""
 
 
-async def pushed(
+async def pushed_pages(
     inspector: Calls, consumer_arn: str, shard_id: str, at: IteratorAt
 ) -> AsyncGenerator[GetRecordsPage, None]:
     """Yield the pages of a shard to its end, as they are pushed; `Inspector.pages` polls for the same. Raises

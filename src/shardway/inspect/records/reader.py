@@ -16,7 +16,7 @@ from shardway.core.hashkeys import hash_key
 from shardway.core.lineage import Lineage
 from shardway.core.sequence import shard_id_of, shard_number_of
 from shardway.errors import NotFoundError, OptionError
-from shardway.inspect.records.fan_out import pushed
+from shardway.inspect.records.fan_out import pushed_pages
 from shardway.inspect.records.seen_records import SeenPage, SeenRecord, view
 from shardway.inspect.values import Missing
 from shardway.model import IteratorAt, Position, Record
@@ -216,7 +216,7 @@ class _Reader:
             raise OptionError(
                 f"{SUBSCRIPTIONS_MAX} shards can be read by fan-out at a time: choose them (--shard), or poll"
             )
-        return pushed(self._inspector, consumer_arn, shard_id, at)
+        return pushed_pages(self._inspector, consumer_arn, shard_id, at)
 
     def _ask(self, shard_id: str) -> None:
         async def following() -> Any:

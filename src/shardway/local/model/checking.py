@@ -69,7 +69,7 @@ def _text(value: Any, rule: Rule) -> str:
     return value
 
 
-def _whole(value: Any, rule: Rule) -> int:
+def _whole_number(value: Any, rule: Rule) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _wrong_class(value, "an ", "Integer")
     return int(min(value, WHOLE_MAX))
@@ -135,7 +135,7 @@ def _members(value: Any, rule: Structure) -> dict[str, Any]:
 
 _TYPES: dict[type, Callable[[Any, Any], Any]] = {
     Text: _text,
-    Int32: _whole,
+    Int32: _whole_number,
     Flag: _flag,
     Time: _time,
     Blob: _blob,

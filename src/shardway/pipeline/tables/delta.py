@@ -115,7 +115,7 @@ class DeltaSink(TableSink):
             if (error.getCondition() or "").startswith(_NO_TABLE):
                 return History({})
             raise
-        told = [one for one in (_told(row["userMetadata"]) for row in rows) if one is not None]
+        told = [one for one in (_commit_info(row["userMetadata"]) for row in rows) if one is not None]
         commits = newest_of(one for one in told if one.writer == writer)
         try:
             state = _state_of(spark, name, writer)
@@ -163,7 +163,7 @@ def delta_settings() -> dict[str, str]:
     }
 
 
-def _told(text: str | None) -> Commit | None:
+def _commit_info(text: str | None) -> Commit | None:
     """Return what a commit says of itself; None for a commit of another program."""
     try:
         about = json.loads(text or "")[_KEY]

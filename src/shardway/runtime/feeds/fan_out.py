@@ -184,7 +184,7 @@ class FanOutFeed:
             if self.room is not None and self._unopened is None:
                 await self.room.wait()
             try:
-                page = self._unopened or await self._pushed()
+                page = self._unopened or await self._next_event()
             except ShardwayError as error:
                 await self._failed(error)
                 continue
@@ -213,7 +213,7 @@ class FanOutFeed:
         """End the subscription."""
         await self._unsubscribe()
 
-    async def _pushed(self) -> ReadPage | None:
+    async def _next_event(self) -> ReadPage | None:
         """Return the next event; None when there is no subscription: it has ended, is to be renewed, or may not begin
         yet.
         """

@@ -51,7 +51,7 @@ class ThreadCall(Generic[T]):
             self._reply_with(asyncio.CancelledError())
             return
         self._task = awaited(self._work, loop=self._loop)
-        self._task.add_done_callback(self._over)
+        self._task.add_done_callback(self._note_end)
 
     def cancel(self) -> None:
         """Cancel the work: the thread waits no longer."""
@@ -64,7 +64,7 @@ class ThreadCall(Generic[T]):
         if self._task is not None:
             self._task.cancel()
 
-    def _over(self, task: asyncio.Task[T]) -> None:
+    def _note_end(self, task: asyncio.Task[T]) -> None:
         if task.cancelled():
             self._reply_with(asyncio.CancelledError())
         elif (error := task.exception()) is not None:

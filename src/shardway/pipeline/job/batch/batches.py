@@ -258,7 +258,7 @@ class Batches:
         try:
             yield
         except Exception as error:
-            what = self.file.told_of(error)
+            what = self.file.error_text(error)
             if source_failed(error):
                 step, code = "source", ExitCode.SOURCE
             elif state_cannot_be_read(error):

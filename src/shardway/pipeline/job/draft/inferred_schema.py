@@ -47,18 +47,22 @@ def members_of(text: str) -> ObjectMembers | None:
     """
     try:
         found = json.loads(
-            text, object_pairs_hook=ObjectMembers, parse_int=_whole, parse_float=_fraction, parse_constant=_refuse
+            text,
+            object_pairs_hook=ObjectMembers,
+            parse_int=_parse_whole,
+            parse_float=_parse_fraction,
+            parse_constant=_refuse,
         )
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, ObjectMembers) else None
 
 
-def _whole(text: str) -> int:
+def _parse_whole(text: str) -> int:
     return int(text) if len(text) <= NUMBER_CHARACTERS_MAX else _refuse(text)
 
 
-def _fraction(text: str) -> float:
+def _parse_fraction(text: str) -> float:
     return float(text) if len(text) <= NUMBER_CHARACTERS_MAX else _refuse(text)
 
 

@@ -155,7 +155,7 @@ def _frame_in(stack: str) -> str:
 
 def _of_data(cause: Cause) -> str:
     types = _types_in(str(one) for one in parameters_of(cause.java))
-    return _told(cause.condition, types, cause.state, place_of(cause.java))
+    return _condition_text(cause.condition, types, cause.state, place_of(cause.java))
 
 
 def _text_of_data(text: str) -> str | None:
@@ -168,11 +168,11 @@ def _text_of_data(text: str) -> str | None:
             task = _TASK_FAILED.search(before)
             start = 0 if task is None else task.start(1)
             found = CONDITION.search(before, start)
-            return _told(found[1] if found is not None else "", _types_in([before[start:]]), state[1], "")
+            return _condition_text(found[1] if found is not None else "", _types_in([before[start:]]), state[1], "")
     return None
 
 
-def _told(condition: str, types: list[str], state: str, place: str) -> str:
+def _condition_text(condition: str, types: list[str], state: str, place: str) -> str:
     of_types = f" of {', '.join(types)}" if types else ""
     return f"[{condition}] a value{of_types} in a row; SQLSTATE: {state}{place}"
 

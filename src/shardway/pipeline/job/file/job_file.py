@@ -44,13 +44,13 @@ class JobFile:
         """The folder in which schemas, queries and modules are looked for."""
         return self.path.resolve().parent
 
-    def told_of(self, error: BaseException) -> str:
+    def error_text(self, error: BaseException) -> str:
         """Return what an error says, in one line without secrets, and without values of rows unless they are wanted."""
         return self.secrets.hide(message_of(error, payloads=self.payloads))
 
-    def told(self, fault: Fault) -> str:
+    def fault_text(self, fault: Fault) -> str:
         """Return a fault as ``job.toml:12: sinks[0].path: what``, without secrets."""
-        return self.secrets.hide(_told(self.path, self.lines, fault))
+        return self.secrets.hide(_fault_line(self.path, self.lines, fault))
 
 
 def load_job(path: str | Path, environment: Mapping[str, str] | None = None) -> JobFile:
@@ -82,7 +82,7 @@ def load_job(path: str | Path, environment: Mapping[str, str] | None = None) -> 
     faults += [fault for fault in faults_of(job, path.resolve().parent, unknown) if not _follows(fault, faults)]
     if faults:
         ordered = sorted(dict.fromkeys(faults), key=lambda fault: line_of(where, fault.path))
-        raise JobFileError([secrets.hide(_told(path, where, fault)) for fault in ordered])
+        raise JobFileError([secrets.hide(_fault_line(path, where, fault)) for fault in ordered])
     return JobFile(job, path, secrets, where)
 
 
@@ -108,6 +108,6 @@ def _text_of(path: Path) -> str:
         raise JobFileError([f"{path}:{line}: this is not UTF-8"]) from None
 
 
-def _told(path: Path, where: Mapping[KeyPath, int], fault: Fault) -> str:
+def _fault_line(path: Path, where: Mapping[KeyPath, int], fault: Fault) -> str:
     place = f"{fault.place}: " if fault.path else ""
     return f"{path}:{line_of(dict(where), fault.path)}: {place}{fault.what}"

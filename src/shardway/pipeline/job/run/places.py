@@ -114,7 +114,7 @@ def kernel_lock(checkpoint: str, folder: str) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise StepError(_told(checkpoint, lock), step="checkpoint", code=ExitCode.NOT_READY) from None
+            raise StepError(_lock_fault(checkpoint, lock), step="checkpoint", code=ExitCode.NOT_READY) from None
         except OSError:  # a file system without locks
             yield
             return
@@ -125,7 +125,7 @@ def kernel_lock(checkpoint: str, folder: str) -> Iterator[None]:
         os.close(lock)
 
 
-def _told(checkpoint: str, lock: int) -> str:
+def _lock_fault(checkpoint: str, lock: int) -> str:
     owner = "another run"
     with suppress(OSError, ValueError, KeyError, TypeError):
         about = json.loads(os.pread(lock, _OWNER_BYTES_MAX, 0))

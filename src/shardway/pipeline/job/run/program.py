@@ -87,7 +87,7 @@ def check_packages(job_file: JobFile) -> None:
         what = unpublished(sink.format or "", job.spark) if is_table(sink) else ""
         if what:
             fault = Fault(("sinks", number, "format"), what)
-            raise StepError(job_file.told(fault), step=fault.place, code=ExitCode.NOT_READY)
+            raise StepError(job_file.fault_text(fault), step=fault.place, code=ExitCode.NOT_READY)
 
 
 @contextmanager

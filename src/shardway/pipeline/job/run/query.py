@@ -273,7 +273,7 @@ class _Run:
             return self._batches.failure
         if isinstance(error, StepError):
             return error
-        what = self._file.told_of(error)
+        what = self._file.error_text(error)
         if source_failed(error):
             return StepError(f"source failed: {what}", step="source", code=ExitCode.SOURCE)
         if state_cannot_be_read(error):

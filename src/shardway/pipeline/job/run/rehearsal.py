@@ -57,7 +57,7 @@ class _Rehearsal:
             for view in (steps.RECORDS, steps.ROWS):
                 self._spark.catalog.dropTempView(view)
         if self._faults:
-            raise JobFileError([self._file.told(fault) for fault in self._faults])
+            raise JobFileError([self._file.fault_text(fault) for fault in self._faults])
 
     def _rows(self) -> None:
         job, folder = self._job, self._file.folder
@@ -90,7 +90,7 @@ class _Rehearsal:
             return steps.transformed(good, self._job, self._file.folder)
         except Exception as error:
             fault = Fault(("transform", "function"), f"{transform.function} raised: {message_of(error, payloads=True)}")
-            raise StepError(self._file.told(fault), step="transform", code=ExitCode.TRANSFORM) from error
+            raise StepError(self._file.fault_text(fault), step="transform", code=ExitCode.TRANSFORM) from error
 
     def _try(self, step: Callable[[], Any], path: KeyPath) -> Any:
         """Return what a step returns. A fault that Spark or this package finds is kept for ``path``, and the result is
@@ -99,7 +99,7 @@ class _Rehearsal:
         try:
             return step()
         except MissingPackageError as error:
-            told = self._file.told(Fault(path, str(error)))
+            told = self._file.fault_text(Fault(path, str(error)))
             raise StepError(told, step=Fault(path, "").place, code=ExitCode.NOT_READY) from error
         except OptionError as error:
             self._faults += [Fault(path, what) for what in error.faults]

@@ -76,7 +76,7 @@ def ask(job_file: JobFile) -> StreamSummary:
     try:
         return _asked(job_file.job, RetryPolicy())
     except ShardwayError as error:
-        raise _told(job_file, error) from error
+        raise _step_error(job_file, error) from error
 
 
 def _mistake(job_file: JobFile) -> StepError | None:
@@ -85,12 +85,12 @@ def _mistake(job_file: JobFile) -> StepError | None:
     except ShardwayError as error:
         # Credentials that have never worked are not asked for again, even where only their service was away.
         away = error.retryable or getattr(error.__cause__, "retryable", False)
-        return None if away else _told(job_file, error)
+        return None if away else _step_error(job_file, error)
     return None
 
 
-def _told(job_file: JobFile, error: ShardwayError) -> StepError:
-    return StepError(f"source failed: {job_file.told_of(error)}", step="source", code=ExitCode.SOURCE)
+def _step_error(job_file: JobFile, error: ShardwayError) -> StepError:
+    return StepError(f"source failed: {job_file.error_text(error)}", step="source", code=ExitCode.SOURCE)
 
 
 def _asked(job: Job, retry: RetryPolicy) -> StreamSummary:

@@ -89,7 +89,7 @@ def unpublished(name: str, settings: Mapping[str, Scalar], spark: Spark | None =
     """Return what is wrong where there is no package of a table's format for this machine's Spark; empty where there is
     one, where one that is named here says that it is for this Spark, and where Spark runs elsewhere.
     """
-    spark = here() if spark is None else spark
+    spark = local_versions() if spark is None else spark
     by_spark = TABLE_PACKAGES[name]
     if spark.short in by_spark or _is_elsewhere(settings):
         return ""
@@ -119,7 +119,7 @@ def missing(name: str, settings: Mapping[str, Scalar], spark: Spark | None = Non
     The function looks at the job's settings, ``PYSPARK_SUBMIT_ARGS``, Spark's folder of jars and its file of defaults.
     A cluster may have the package elsewhere: so the text is a note, and no fault.
     """
-    spark = here() if spark is None else spark
+    spark = local_versions() if spark is None else spark
     given = " ".join([*(str(settings.get(name, "")) for name in _GIVEN), *options_given_here()])
     if _NAMED[name] not in given:
         return f"Spark needs its package, which is not named here: {hint(name, spark)}"
@@ -140,7 +140,7 @@ def packages_named(settings: Mapping[str, Scalar]) -> list[str]:
     return list(dict.fromkeys(one.strip() for one in named.split(",") if one.strip()))
 
 
-def here() -> Spark:
+def local_versions() -> Spark:
     """Return the versions of the Spark that ``shardway run`` starts on this machine."""
     names = [path.name for path in _jars().glob("scala-library-*.jar")]
     scala = re.search(r"scala-library-(\d+\.\d+)", " ".join(names))

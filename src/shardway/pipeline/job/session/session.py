@@ -101,7 +101,7 @@ def session_of(job_file: JobFile, *, log_level: str | None, check: StreamCheck) 
     except StepError:
         raise
     except Exception as error:
-        raise StepError(_told(job_file, error), step="spark", code=ExitCode.NOT_READY) from error
+        raise StepError(_start_error(job_file, error), step="spark", code=ExitCode.NOT_READY) from error
     if log_level is not None:
         spark.sparkContext.setLogLevel(log_level)
     least_work(spark, job.checkpoint)
@@ -186,11 +186,11 @@ def _master_of(settings: Mapping[str, str]) -> str:
     return settings.get("spark.master", arguments if "--master" in arguments else "")
 
 
-def _told(job_file: JobFile, error: Exception) -> str:
+def _start_error(job_file: JobFile, error: Exception) -> str:
     if isinstance(error, PySparkException) and error.getCondition() == "JAVA_GATEWAY_EXITED":
         named = packages_named(job_file.job.spark)
         return job_file.secrets.hide(why_java_ended(java_version(), named))
-    return f"Spark cannot start: {job_file.told_of(error)}"
+    return f"Spark cannot start: {job_file.error_text(error)}"
 
 
 def _send_modules(spark: SparkSession, job_file: JobFile) -> None:

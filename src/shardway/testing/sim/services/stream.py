@@ -70,7 +70,7 @@ class SimulatedStream:
         """Write ``records`` records, to shards by chance; the history learns where they are."""
         entries, puts = [], []
         for _ in range(records):
-            users, where = self._drawn()
+            users, where = self._draw()
             key, data = users[0]
             if len(users) > 1:
                 data = encode_aggregate([(one.key, one.data, where) for one in users])
@@ -85,10 +85,10 @@ class SimulatedStream:
             if "SequenceNumber" in result:  # else the shard is full, and the record is not put again
                 self._history.put(self.key_of(result["ShardId"]), int(result["SequenceNumber"]), users, arrived_s)
 
-    def _drawn(self) -> tuple[list[Put], int]:
+    def _draw(self) -> tuple[list[Put], int]:
         """Draw a record, or those of an aggregate, and where they go."""
         plan, rng = self._plan, self._rng
-        if plan.repeats and rng.random() < plan.repeats and (again := self._again()) is not None:
+        if plan.repeats and rng.random() < plan.repeats and (again := self._draw_again()) is not None:
             return again
         key, where = rng.choice(self._keys) if self._keys else ("k", rng.randrange(HASH_KEY_MAX + 1))
         count = rng.randint(2, SUB_RECORDS_MAX) if plan.aggregates and rng.random() < 0.5 else 1
@@ -101,7 +101,7 @@ class SimulatedStream:
             self._singles.append((users[0], where, self._now_s()))
         return users, where
 
-    def _again(self) -> tuple[list[Put], int] | None:
+    def _draw_again(self) -> tuple[list[Put], int] | None:
         """Draw a record that was put before, as a producer puts it that got no answer. The time between the two never
         lies so close to the window that a millisecond decides whether the second is a duplicate.
         """
