@@ -85,7 +85,7 @@ def run_lock(
         except ClaimTakenError as error:
             raise StepError(_refused(str(error), checkpoint), step="checkpoint", code=ExitCode.NOT_READY) from None
         except (Py4JError, PySparkException) as error:
-            show.unlocked(checkpoint, claim.name, job_file.told_of(error))
+            show.unlocked(checkpoint, claim.name, job_file.error_text(error))
 
         def check() -> None:
             if claim.taken_by is not None:

@@ -102,7 +102,7 @@ class SimulatedStream:
         return users, where
 
     def _draw_again(self) -> tuple[list[Put], int] | None:
-        """Draw a record that was put before, as a producer puts it that got no answer. The time between the two never
+        """Draw a record that was put before, as a producer does that got no answer. The time between the two never
         lies so close to the window that a millisecond decides whether the second is a duplicate.
         """
         window_s, now_s = self._plan.window_s, self._now_s()
