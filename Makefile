@@ -1,6 +1,6 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-all coverage interop sim sim-fresh check pages bench lock clean run dev release-check
+.PHONY: help demo test test-fast test-all coverage interop sim sim-fresh check pages bench lock clean run dev release-check site
 
 RUN := scripts/run
 # Twice as many processes as two cores: half of the tests' time is waiting for limits of real time.
@@ -68,11 +68,14 @@ bench: dev ## all benchmarks; writes docs/BENCHMARKS.md
 release-check: dev ## build the distributions, check them, and run the README's programs from them; ARGS="--no-spark"
 	@$(RUN) python -m scripts.release_check $(ARGS)
 
+site: dev ## build the site of the documentation into site/ (index.html); a broken link or any warning is an error
+	@$(RUN) python -m scripts.site $(ARGS)
+
 lock: dev ## resolve the locked requirements anew (needs uv); ARGS="--upgrade" takes newer versions
 	@scripts/lock $(ARGS)
 
 clean: ## remove what the demo, the tests and the checks leave behind (not .venv)
-	rm -rf demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage spark-warehouse metastore_db derby.log
+	rm -rf site demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage spark-warehouse metastore_db derby.log
 	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 run dev:

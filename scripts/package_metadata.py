@@ -20,7 +20,7 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 PLACEHOLDER = "OWNER"
 """Stands in the addresses until the owner of the repository is known."""
 
-_LINK = re.compile(r"\]\((?![a-z]+:|#)([^)\s]+)\)")
+LINK = re.compile(r"\]\((?![a-z]+:|#)([^)\s]+)\)")
 
 
 class Addresses(NamedTuple):
@@ -79,7 +79,7 @@ def with_absolute_links(text: str, root: Path, repository: str, version: str, pa
         kind = "tree" if (root / target).is_dir() else "blob"
         return f"]({repository}/{kind}/v{version}/{target}{mark}{anchor})"
 
-    return _LINK.sub(absolute, text)
+    return LINK.sub(absolute, text)
 
 
 class MetadataHook(MetadataHookInterface):

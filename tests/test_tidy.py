@@ -380,7 +380,7 @@ def test_no_paths_of_one_machine() -> None:
 
 def test_requirements_have_hashes_and_no_addresses() -> None:
     files = sorted((ROOT / "requirements").glob("*.txt"))
-    assert [path.name for path in files] == ["build.txt", "dev.txt", "postgres.txt", "release.txt", "run.txt"]
+    assert [path.stem for path in files] == ["build", "dev", "postgres", "release", "run", "site"]
     for path in files:
         text = path.read_text(encoding="utf-8")
         pins = re.findall(r"^([a-z0-9][\w.-]*)(\[[\w,-]+\])?==\S+", text, flags=re.MULTILINE)
