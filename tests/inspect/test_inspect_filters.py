@@ -124,7 +124,7 @@ def test_without_the_package_a_pattern_says_what_it_needs(monkeypatch: pytest.Mo
     import sys
 
     monkeypatch.setitem(sys.modules, "re2", None)
-    with pytest.raises(OptionError, match="pip install google-re2"):
+    with pytest.raises(OptionError, match=r"pip install 'shardway\[inspect\]'"):
         pattern("a")
 
 
