@@ -30,16 +30,18 @@ class RunOutput:
         """The stream on which a console sink shows rows, which are not to stand between lines of JSON."""
         return self._errors if self.as_json else self._out
 
-    def checked(self, job_file: JobFile, deliveries: list[Delivery]) -> None:
-        """Show that the job file is right, and what its sinks promise."""
+    def checked(self, job_file: JobFile, deliveries: list[Delivery], notes: list[str]) -> None:
+        """Show that the job file is right, what its sinks promise, and what its reader may take for something else."""
         source = job_file.job.source
         stream = str(source.get("streamName") or source.get("streamARN"))
-        self._event("checked", job=job_file.job.name, stream=stream, sinks=[one.as_dict() for one in deliveries])
+        sinks = [one.as_dict() for one in deliveries]
+        self._event("checked", job=job_file.job.name, stream=stream, sinks=sinks, notes=notes)
         width = max(len(one.sink) for one in deliveries)
         lines = [f"{job_file.path}: job {job_file.job.name}, from stream {stream}"]
         for one in deliveries:
             lines.append(f"  {one.sink:{width}}  {one.how}: {one.why}")
             lines += [f"  {'':{width}}  note: {one.note}"] if one.note else []
+        lines += [f"  note: {note}" for note in notes]
         self._text("\n".join(lines))
 
     def found(self, summary: StreamSummary) -> None:

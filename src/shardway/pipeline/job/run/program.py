@@ -16,6 +16,7 @@ from shardway.errors import OptionError
 from shardway.pipeline.job.errors.exit_codes import ExitCode, StepError
 from shardway.pipeline.job.file.faults import Fault, JobFileError
 from shardway.pipeline.job.file.job_file import load_job
+from shardway.pipeline.job.file.one_batch import one_batch_notes
 from shardway.pipeline.job.file.schema import job_schema
 from shardway.pipeline.job.run.output import RunOutput
 from shardway.pipeline.job.run.query import run_job
@@ -56,7 +57,8 @@ def run_file(
     show, began_s = RunOutput(as_json=as_json), time.time()
     try:
         job_file = replace(load_job(path), payloads=payloads)
-        show.checked(job_file, deliveries(job_file.job))
+        notes = one_batch_notes(job_file.job, job_file.folder)
+        show.checked(job_file, deliveries(job_file.job), [job_file.fault_text(note) for note in notes])
         check_packages(job_file)
         if check:
             if online:
