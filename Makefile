@@ -1,6 +1,6 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-all coverage interop sim sim-fresh check pages bench lock clean run dev release-check site
+.PHONY: help demo test test-fast test-all test-pythons test-lowest test-newest coverage interop sim sim-fresh check pages bench lock clean run dev release-check site
 
 RUN := scripts/run
 # Twice as many processes as two cores: half of the tests' time is waiting for limits of real time.
@@ -26,6 +26,15 @@ test-fast: dev ## what shows most mistakes in seconds, while you edit (under 60 
 test-all: dev ## the tests, those that take long, and a smoke run on each PySpark from 4.0 on
 	@$(PYTEST) $(ARGS)
 	@$(RUN) python scripts/pyspark_matrix.py
+
+test-pythons: dev ## the tests on each of Python 3.11 to 3.14 that is here or that uv brings; ARGS="--only 3.13"
+	@$(RUN) python scripts/python_matrix.py $(ARGS)
+
+test-lowest: dev ## the tests without Spark, with the oldest version of each package that ours allows
+	@$(RUN) python scripts/python_matrix.py --packages lowest $(ARGS)
+
+test-newest: dev ## the tests with the newest version of every package
+	@$(RUN) python scripts/python_matrix.py --packages newest $(ARGS)
 
 coverage: dev ## lines and branches of core that its tests and the simulations go through (about 4 minutes); 95 % at least
 	@mkdir -p .coverage && rm -f .coverage/data*
@@ -68,10 +77,14 @@ bench: dev ## all benchmarks; writes docs/BENCHMARKS.md
 release-check: dev ## build the distributions, check them, and run the README's programs from them; ARGS="--no-spark"
 	@$(RUN) python -m scripts.release_check $(ARGS)
 
+<<<<<<< HEAD
 site: dev ## build the site of the documentation into site/ (index.html); a broken link or any warning is an error
 	@$(RUN) python -m scripts.site $(ARGS)
 
 lock: dev ## resolve the locked requirements anew (needs uv); ARGS="--upgrade" takes newer versions
+=======
+lock: dev ## resolve the locked requirements anew; ARGS="--upgrade" takes newer versions
+>>>>>>> a20a69dd (tests: each Python that is here or that uv brings, the oldest packages and the newest are a make target each)
 	@scripts/lock $(ARGS)
 
 clean: ## remove what the demo, the tests and the checks leave behind (not .venv)
