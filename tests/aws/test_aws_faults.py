@@ -74,7 +74,7 @@ def test_every_error_of_kinesis_has_its_class() -> None:
     codes = {shape.name for shape in model.error_shapes}
     assert len(codes) > 10
     plain = {code for code in codes if error_class(code, 400) is ServiceError}
-    assert plain == {"DryRunOperationException"}
+    assert plain == {"DryRunOperationException"} & codes, "an older botocore does not know this one"
 
 
 def test_what_may_be_mended_at_once_is_denied_otherwise() -> None:
