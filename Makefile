@@ -77,14 +77,10 @@ bench: dev ## all benchmarks; writes docs/BENCHMARKS.md
 release-check: dev ## build the distributions, check them, and run the README's programs from them; ARGS="--no-spark"
 	@$(RUN) python -m scripts.release_check $(ARGS)
 
-<<<<<<< HEAD
 site: dev ## build the site of the documentation into site/ (index.html); a broken link or any warning is an error
 	@$(RUN) python -m scripts.site $(ARGS)
 
-lock: dev ## resolve the locked requirements anew (needs uv); ARGS="--upgrade" takes newer versions
-=======
 lock: dev ## resolve the locked requirements anew; ARGS="--upgrade" takes newer versions
->>>>>>> a20a69dd (tests: each Python that is here or that uv brings, the oldest packages and the newest are a make target each)
 	@scripts/lock $(ARGS)
 
 clean: ## remove what the demo, the tests and the checks leave behind (not .venv)
