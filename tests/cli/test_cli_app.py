@@ -131,7 +131,7 @@ def test_a_history_gives_the_next_run_its_trend(
     check = ("check", *words[1:-2])
     assert "rewound" in run(*check).stdout
     assert "rewound" not in run(*check, "--since", "50s").stdout
-    assert "give their file (--history)" in run(*words[:5], "--since", "1m").stderr
+    assert "name the file that has them with --history" in run(*words[:5], "--since", "1m").stderr
     (tmp_path / "looks").write_text("{")
     assert "it holds no looks of this command" in run(*words).stderr
 
@@ -446,7 +446,7 @@ def test_doctor_compares_with_what_earlier_runs_saw(
         (("check", "lag", "a", "--bogus"), "No such option"),
         (("check", "bogus"), "No such command 'bogus'"),
         (("check", "lag", "a", "--region", "no region"), "region"),
-        (("check", "lag", "a", "--since", "1h"), "give their file (--history)"),
+        (("check", "lag", "a", "--since", "1h"), "name the file that has them with --history"),
         (("--context", "none", "check", "lag", "a"), "there is no context 'none'"),
         (("check", "stream", "orders"), "cannot connect"),
     ],

@@ -239,7 +239,7 @@ def test_a_reader_that_goes_away_ends_it_quietly(start: Callable[..., Any], kine
 
 def test_a_record_of_ten_mebibytes(run: Run, kinesis: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole as a line of JSON and back; cut in a table; what opens to more than the bound is left closed."""
-    monkeypatch.setattr("shardway.inspect.reads.paces.ShardPaces.before", at_once)
+    monkeypatch.setattr("shardway.inspect.reads.paces.ShardPaces.wait_turn", at_once)
     for stream in ("large", "large-copy"):
         kinesis.create_stream(StreamName=stream, ShardCount=1, MaxRecordSizeInKiB=10240)
     text, binary = b"x" * (10 * 1024 * 1024 - 1), b"\xff" + bytes(10 * 1024 * 1024 - 2)

@@ -49,7 +49,7 @@ def scene(clients: Clients, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     async def at_once(*_: Any) -> None:
         """Pacing is tested elsewhere."""
 
-    monkeypatch.setattr("shardway.inspect.reads.paces.ShardPaces.before", at_once)
+    monkeypatch.setattr("shardway.inspect.reads.paces.ShardPaces.wait_turn", at_once)
     found = Scene(clients, "orders", 2, application="billing")
     yield found
     clients.local.faults.clear()

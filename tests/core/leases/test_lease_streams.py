@@ -79,7 +79,7 @@ def test_what_is_filled_in_moves_no_counter() -> None:
     write = writes.metadata("s0", parents=frozenset({"p"}), children=frozenset({"c"}), hash_range=(1, 9))
     filled = lease_row(write.onto(seen.attributes()))
     assert (filled.parents, filled.children, filled.counter) == (frozenset({"p"}), frozenset({"c"}), 7)
-    with pytest.raises(ValueError, match="nothing to fill in"):
+    with pytest.raises(ValueError, match="needs parents, children or a hash range"):
         writes.metadata("s0")
 
 

@@ -826,7 +826,7 @@ def test_what_is_not_known_is_resolved_by_the_row() -> None:
 def test_writes_that_make_no_sense() -> None:
     with pytest.raises(ValueError, match="no owner"):
         writes.ask_handoff(FREE, "w1")
-    with pytest.raises(ValueError, match="nothing to fill in"):
+    with pytest.raises(ValueError, match="needs parents, children or a hash range"):
         writes.metadata("a")
 
 
