@@ -374,6 +374,10 @@ def test_nothing_is_left_unfinished() -> None:
     assert lines_with(marks, lambda path: path.suffix in {".py", ".sh", ".toml", ".md"} or not path.suffix) == []
 
 
+def test_no_conflict_is_left_in_a_file() -> None:
+    assert lines_with(r"^(<{7}|>{7})( |$)") == []
+
+
 def test_no_paths_of_one_machine() -> None:
     assert lines_with(r"(^|[\s\"'=(:])/(work|root|farm|home/[a-z]+|Users/[A-Za-z]+|tmp/[a-z0-9_]+)/") == []
 
