@@ -14,7 +14,7 @@ from tests.interrupting import ROOT, THREADS, InterruptedAt
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-WITHIN = (f"{ROOT}/local/embedded.py", f"{ROOT}/tasks.py", *THREADS)
+WITHIN = (f"{ROOT}/local/embedded.py", f"{ROOT}/tasks.py", f"{ROOT}/reply.py", f"{ROOT}/waiting.py", *THREADS)
 
 
 @contextlib.contextmanager

@@ -168,7 +168,10 @@ def test_a_thread_that_is_interrupted_in_what_it_waits_with() -> None:
     at, reached = 0, "-"
     while reached:
         scene = Threads(small=True)
-        interruption = InterruptedAt(at, within=(*THREADS, f"{ROOT}/tasks.py", f"{ROOT}/runtime/threads/"))
+        interruption = InterruptedAt(
+            at,
+            within=(*THREADS, f"{ROOT}/tasks.py", f"{ROOT}/reply.py", f"{ROOT}/waiting.py", f"{ROOT}/runtime/threads/"),
+        )
         with contextlib.suppress(InterruptedByTestError):
             interruption.run(scene.work)
         reached = interruption.reached

@@ -112,7 +112,10 @@ def test_what_waits_for_work_apart_is_interrupted_at_any_moment() -> None:
     async def main(at: int) -> str:
         made = OwnThread("tests-home")
         asyncio.get_running_loop().set_exception_handler(lambda _, context: None)  # it tells of what the handler raised
-        interruption = InterruptedAt(at, within=(f"{ROOT}/runtime/threads/", f"{ROOT}/tasks.py", *THREADS))
+        interruption = InterruptedAt(
+            at,
+            within=(f"{ROOT}/runtime/threads/", f"{ROOT}/tasks.py", f"{ROOT}/reply.py", f"{ROOT}/waiting.py", *THREADS),
+        )
 
         async def work() -> None:
             await made.run(thread)

@@ -510,7 +510,14 @@ def test_a_task_that_is_interrupted_at_any_moment_leaves_the_connection_to_the_n
     at, reached = 0, "-"
     parts = ("partition_reader", "chain_reader", "range_cursor", "fetcher", "connections")
     modules = (f"{ROOT}/spark/task/{part}.py" for part in parts)
-    within = (*THREADS, *modules, f"{ROOT}/runtime/threads/", f"{ROOT}/tasks.py")
+    within = (
+        *THREADS,
+        *modules,
+        f"{ROOT}/runtime/threads/",
+        f"{ROOT}/tasks.py",
+        f"{ROOT}/reply.py",
+        f"{ROOT}/waiting.py",
+    )
     while reached:
         interruption = InterruptedAt(at, KeyboardInterrupt, within=within)
         with contextlib.suppress(KeyboardInterrupt):
