@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 ROOT = str(Path(shardway.__file__).parent)
 THREADS = (threading.__file__, concurrent.futures._base.__file__, queue.__file__)
 """Python's own events, conditions, futures and queues."""
+TASKS = tuple(f"{ROOT}/{name}.py" for name in ("tasks", "reply", "waiting"))
+"""How a thread starts work on a loop, gets its outcome and waits for it."""
 ENTRY = -1
 """Stands for the instruction before the first one of a frame that was entered, or resumed."""
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardway.local.embedded import LocalKinesis
-from tests.interrupting import ROOT, THREADS, InterruptedAt
+from tests.interrupting import ROOT, TASKS, THREADS, InterruptedAt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-WITHIN = (f"{ROOT}/local/embedded.py", f"{ROOT}/tasks.py", f"{ROOT}/reply.py", f"{ROOT}/waiting.py", *THREADS)
+WITHIN = (f"{ROOT}/local/embedded.py", *TASKS, *THREADS)
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ from shardway.options import ProducerOptions
 from shardway.runtime.producer.handles import PutHandle
 from shardway.runtime.producer.producer import Producer
 from shardway.runtime.producer.sync_producer import SyncProducer
-from tests.interrupting import ROOT, THREADS, InterruptedAt, InterruptedByTestError, MemorySink
+from tests.interrupting import ROOT, TASKS, THREADS, InterruptedAt, InterruptedByTestError, MemorySink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -170,7 +170,7 @@ def test_a_thread_that_is_interrupted_in_what_it_waits_with() -> None:
         scene = Threads(small=True)
         interruption = InterruptedAt(
             at,
-            within=(*THREADS, f"{ROOT}/tasks.py", f"{ROOT}/reply.py", f"{ROOT}/waiting.py", f"{ROOT}/runtime/threads/"),
+            within=(*THREADS, *TASKS, f"{ROOT}/runtime/threads/"),
         )
         with contextlib.suppress(InterruptedByTestError):
             interruption.run(scene.work)

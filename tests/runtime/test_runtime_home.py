@@ -14,7 +14,7 @@ from shardway.runtime.threads import host
 from shardway.runtime.threads.host import SameLoop
 from shardway.runtime.threads.own_thread import OwnThread
 from shardway.runtime.threads.signal import Signal
-from tests.interrupting import ROOT, THREADS, InterruptedAt
+from tests.interrupting import ROOT, TASKS, THREADS, InterruptedAt
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -114,7 +114,7 @@ def test_what_waits_for_work_apart_is_interrupted_at_any_moment() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: None)  # it tells of what the handler raised
         interruption = InterruptedAt(
             at,
-            within=(f"{ROOT}/runtime/threads/", f"{ROOT}/tasks.py", f"{ROOT}/reply.py", f"{ROOT}/waiting.py", *THREADS),
+            within=(f"{ROOT}/runtime/threads/", *TASKS, *THREADS),
         )
 
         async def work() -> None:

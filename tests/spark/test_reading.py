@@ -22,7 +22,7 @@ from shardway.model import StreamName
 from shardway.spark.ranges import EndKind, ShardPartition
 from shardway.spark.task import connections, fetcher, range_cursor
 from shardway.spark.task.partition_reader import read_partition
-from tests.interrupting import ROOT, THREADS, InterruptedAt
+from tests.interrupting import ROOT, TASKS, THREADS, InterruptedAt
 from tests.spark.scenes import Row, Scene, range_of, rows_of, whole
 
 if TYPE_CHECKING:
@@ -514,9 +514,7 @@ def test_a_task_that_is_interrupted_at_any_moment_leaves_the_connection_to_the_n
         *THREADS,
         *modules,
         f"{ROOT}/runtime/threads/",
-        f"{ROOT}/tasks.py",
-        f"{ROOT}/reply.py",
-        f"{ROOT}/waiting.py",
+        *TASKS,
     )
     while reached:
         interruption = InterruptedAt(at, KeyboardInterrupt, within=within)
