@@ -111,9 +111,9 @@ def _node(operand: made.Operand, operator: str, values: list[made.Literal]) -> m
         case "IN":
             return made.In(operand, values)
         case "BETWEEN":
-            return made.Between(operand, values[0], values[1])
+            return made.Range(operand, values[0], values[1])
         case _:
-            return made.Ordered(operand, _SIGNS[operator], values[0])
+            return made.Comparison(operand, _SIGNS[operator], values[0])
 
 
 def updates(given: Filters) -> Update:

@@ -13,13 +13,13 @@ Filters: TypeAlias = dict[str, dict[str, Any]]
 """Conditions older than expressions, by the attribute."""
 
 
-class Named(Struct, rename="pascal"):
+class TableCall(Struct, rename="pascal"):
     """A call about one table."""
 
     table_name: str | None = None
 
 
-class Conditional(Named, rename="pascal"):
+class Conditional(TableCall, rename="pascal"):
     """A call with expressions."""
 
     expression_attribute_names: dict[str, str] | None = None
@@ -221,7 +221,7 @@ class StreamAsked(Struct, rename="pascal"):
     stream_enabled: bool | None = None
 
 
-class CreateTable(Named, rename="pascal"):
+class CreateTable(TableCall, rename="pascal"):
     """CreateTable."""
 
     key_schema: list[KeyPart] | None = None
@@ -244,7 +244,7 @@ class IndexUpdate(Struct, rename="pascal"):
     delete: IndexAsked | None = None
 
 
-class UpdateTable(Named, rename="pascal"):
+class UpdateTable(TableCall, rename="pascal"):
     """UpdateTable."""
 
     attribute_definitions: list[Definition] | None = None
@@ -280,7 +280,7 @@ class TimeToLiveAsked(Struct, rename="pascal"):
     enabled: bool | None = None
 
 
-class TimeToLive(Named, rename="pascal"):
+class TimeToLive(TableCall, rename="pascal"):
     """UpdateTimeToLive."""
 
     time_to_live_specification: TimeToLiveAsked | None = None
@@ -293,7 +293,7 @@ class RecoveryAsked(Struct, rename="pascal"):
     recovery_period_in_days: int | None = None
 
 
-class Backups(Named, rename="pascal"):
+class Backups(TableCall, rename="pascal"):
     """UpdateContinuousBackups."""
 
     point_in_time_recovery_specification: RecoveryAsked | None = None

@@ -6,7 +6,7 @@ from typing import Any
 
 from shardway.local.dynamodb import schemas
 from shardway.local.dynamodb.errors import DynamoError, constraint, invalid_values, not_found, validation
-from shardway.local.dynamodb.requests import Backups, Named, Nothing, Tagging, TimeToLive
+from shardway.local.dynamodb.requests import Backups, Nothing, TableCall, Tagging, TimeToLive
 from shardway.local.dynamodb.state import State
 from shardway.local.dynamodb.table import Table
 
@@ -45,7 +45,7 @@ def list_tags_of_resource(state: State, request: Tagging) -> dict[str, Any]:
     return {"Tags": [{"Key": key, "Value": value} for key, value in _tagged(state, request).tags.items()]}
 
 
-def describe_time_to_live(state: State, request: Named) -> dict[str, Any]:
+def describe_time_to_live(state: State, request: TableCall) -> dict[str, Any]:
     """Do a DescribeTimeToLive."""
     attribute = state.described(request.table_name).ttl_attribute
     if attribute is None:
@@ -69,7 +69,7 @@ def update_time_to_live(state: State, request: TimeToLive) -> dict[str, Any]:
     return {"TimeToLiveSpecification": {"Enabled": asked.enabled, "AttributeName": asked.attribute_name}}
 
 
-def describe_continuous_backups(state: State, request: Named) -> dict[str, Any]:
+def describe_continuous_backups(state: State, request: TableCall) -> dict[str, Any]:
     """Do a DescribeContinuousBackups."""
     name = request.table_name
     table = None if name is None else state.present(name)

@@ -7,7 +7,7 @@ from typing import Any
 
 from shardway.local.dynamodb import schemas
 from shardway.local.dynamodb.errors import DynamoError, constraint, in_use, invalid_values, validation
-from shardway.local.dynamodb.requests import CreateTable, ListTables, Named, StreamAsked
+from shardway.local.dynamodb.requests import CreateTable, ListTables, StreamAsked, TableCall
 from shardway.local.dynamodb.state import TABLES_MAX, State
 from shardway.local.dynamodb.table import PAY_PER_REQUEST, Index, Table
 from shardway.local.dynamodb.table_views import described
@@ -84,12 +84,12 @@ def _indexes(request: CreateTable, kinds: dict[str, str], billing: str) -> dict[
     return found
 
 
-def describe_table(state: State, request: Named) -> dict[str, Any]:
+def describe_table(state: State, request: TableCall) -> dict[str, Any]:
     """Do a DescribeTable."""
     return {"Table": described(state.described(request.table_name), state.clock())}
 
 
-def delete_table(state: State, request: Named) -> dict[str, Any]:
+def delete_table(state: State, request: TableCall) -> dict[str, Any]:
     """Do a DeleteTable."""
     table, now = state.described(request.table_name), state.clock()
     if table.is_protected:

@@ -88,13 +88,13 @@ class _Parser:
 
     def _node(self, found: made.Node | made.Operand) -> made.Node:
         """Return what holds or does not; an operand alone does neither."""
-        if isinstance(found, made.Attribute | made.Given | made.Size):
+        if isinstance(found, made.Attribute | made.Placeholder | made.Size):
             raise self._tokens.wrong()
         return found  # type: ignore[return-value] # an operand is one of the three classes above
 
     def _operand(self) -> made.Operand:
         found = self._primary()
-        if not isinstance(found, made.Attribute | made.Given | made.Size):
+        if not isinstance(found, made.Attribute | made.Placeholder | made.Size):
             raise self._tokens.wrong()
         return found
 
@@ -105,7 +105,7 @@ class _Parser:
         if tokens.next.kind == "value":
             place = tokens.take().text
             self.values.add(place)
-            return made.Given(place)
+            return made.Placeholder(place)
         if tokens.next.kind == "name" and tokens.after_next() == "(":
             return self._function()
         return made.Attribute(self._path())
@@ -127,7 +127,7 @@ class _Parser:
 
     def _compared(self, left: made.Node | made.Operand) -> made.Node | made.Operand:
         """Return the comparison that begins with this operand, if one does."""
-        if not isinstance(left, made.Attribute | made.Given | made.Size):
+        if not isinstance(left, made.Attribute | made.Placeholder | made.Size):
             return left
         tokens = self._tokens
         sign = tokens.next.text
@@ -136,12 +136,12 @@ class _Parser:
             right = self._operand()
             if sign in ("=", "<>"):
                 return made.Equal(left, right, negated=sign == "<>")
-            return made.Ordered(left, sign, right)
+            return made.Comparison(left, sign, right)
         if tokens.take_word("BETWEEN"):
             low = self._operand()
             if not tokens.take_word("AND"):
                 raise tokens.wrong()
-            return made.Between(left, low, self._operand())
+            return made.Range(left, low, self._operand())
         if tokens.take_word("IN"):
             tokens.expect("(")
             operands = self._operands()

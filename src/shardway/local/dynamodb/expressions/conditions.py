@@ -62,7 +62,7 @@ class Attribute:
         return None
 
 
-class Given:
+class Placeholder:
     """A ``:value`` of the request."""
 
     __slots__ = ("place",)
@@ -140,7 +140,7 @@ class Equal:
         check_distinct("<>" if self.negated else "=", self.left, self.right, scope)
 
 
-class Ordered:
+class Comparison:
     """``a < b`` and its like."""
 
     __slots__ = ("left", "right", "sign")
@@ -160,7 +160,7 @@ class Ordered:
         check_types(self.sign, _ORDERED, (self.left, self.right), scope)
 
 
-class Between:
+class Range:
     """``a BETWEEN b AND c``."""
 
     __slots__ = ("high", "low", "operand")

@@ -64,9 +64,9 @@ def _attribute(part: made.Node, scope: Scope) -> str:
     match part:
         case made.Equal(negated=True):
             raise _operator("<>")
-        case made.Equal(left=left) | made.Ordered(left=left):
+        case made.Equal(left=left) | made.Comparison(left=left):
             operand = left
-        case made.Between(operand=operand) | made.BeginsWith(operand=operand):
+        case made.Range(operand=operand) | made.BeginsWith(operand=operand):
             pass
         case made.Exists():
             raise _operator("attribute_not_exists" if part.negated else "attribute_exists")
@@ -108,12 +108,12 @@ def _within(partition: Value, part: made.Node, schema: KeySchema, scope: Scope) 
         case made.Equal(right=right):
             value = _value(right, kind, scope)
             return KeyRange(partition, low=value, high=value)
-        case made.Ordered(sign=sign, right=right):
+        case made.Comparison(sign=sign, right=right):
             value = _value(right, kind, scope)
             if sign in (">", ">="):
                 return KeyRange(partition, low=value, with_low=sign == ">=")
             return KeyRange(partition, high=value, with_high=sign == "<=")
-        case made.Between(low=low, high=high):
+        case made.Range(low=low, high=high):
             found = KeyRange(partition, low=_value(low, kind, scope), high=_value(high, kind, scope))
             assert found.low is not None
             assert found.high is not None

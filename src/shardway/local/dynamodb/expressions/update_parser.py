@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from shardway.local.dynamodb.expressions.conditions import Attribute, Given, Operand
+from shardway.local.dynamodb.expressions.conditions import Attribute, Operand, Placeholder
 from shardway.local.dynamodb.expressions.paths import Path
 from shardway.local.dynamodb.expressions.tokens import ExpressionError, Tokens
-from shardway.local.dynamodb.expressions.updates import Appended, IfAbsent, Plain, Source, Sum, Update
+from shardway.local.dynamodb.expressions.updates import Concatenation, IfAbsent, Plain, Source, Sum, Update
 
 PARSED_MAX = 1024
 DEPTH_MAX = 100
@@ -112,7 +112,7 @@ class _Parser:
             )
         first, second = operands
         if name == "list_append":
-            return Appended(first, second)
+            return Concatenation(first, second)
         if not isinstance(first, Plain) or not isinstance(first.operand, Attribute):
             raise ExpressionError(f"Operator or function requires a document path; operator or function: {name}")
         return IfAbsent(first.operand.path, second)
@@ -127,7 +127,7 @@ class _Parser:
             raise self._tokens.wrong()
         place = self._tokens.take().text
         self.values.add(place)
-        return Given(place)
+        return Placeholder(place)
 
     def _path(self) -> Path:
         path = self._tokens.path()

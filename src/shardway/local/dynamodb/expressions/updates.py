@@ -90,7 +90,7 @@ class Sum:
         _check_sources("-" if self.minus else "+", "N", (self.left, self.right), scope)
 
 
-class Appended:
+class Concatenation:
     """``list_append(a, b)``."""
 
     __slots__ = ("left", "right")
