@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bench._dynamo import dynamodb
 from bench._form import apart, aside, cpu_of_s, cpu_s, judge, options, report, say, wanted
 from bench._producing import REGION, ROOT, Programs, wire
-from bench.local import call, put_requests
+from bench._requests import KINESIS, call
+from bench.local import put_requests
 from bench.wire import BUSY_MAX, set_environment
 from shardway.runtime.consumer.consumer import Consumer
 from shardway.stores.memory import MemoryLeaseTable
@@ -159,7 +160,7 @@ def fill(service: SpawnedKinesis, records: int = SHARDS * BACKLOG_PER_SHARD) -> 
     put = 0
     while put < records:
         body = bodies[put // 500 % len(bodies)]
-        call(port, "PutRecords", body)
+        call(port, KINESIS, "PutRecords", body)
         put += len(body["Records"])
     return put
 

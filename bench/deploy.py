@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from bench._dynamo import dynamodb
 from bench._fleet import STEADY_S, Fleet, by_shard, duplicates, moves, p99, two_readers
 from bench._form import cpu_of_s, judge, options, report, say, wanted
-from bench.local import call
+from bench._requests import KINESIS, call
 from bench.wire import set_environment
 from shardway import Consumer
 from shardway.leases import MemoryLeaseTable
@@ -271,7 +271,7 @@ def child_result(leases: str, folder: Path) -> Result:
         fleet.until_balanced(2)
         for turn in range(ROUNDS):
             open_shards = [
-                one for one in call(port, "ListShards", {"StreamName": STREAM})["Shards"]  # type: ignore[attr-defined]
+                one for one in call(port, KINESIS, "ListShards", {"StreamName": STREAM})["Shards"]
                 if "EndingSequenceNumber" not in one["SequenceNumberRange"]
             ]  # fmt: skip
             parent = open_shards[0]
@@ -281,7 +281,7 @@ def child_result(leases: str, folder: Path) -> Result:
                 "ShardToSplit": parent["ShardId"],
                 "NewStartingHashKey": str((low + high) // 2),
             }
-            call(port, "SplitShard", split)
+            call(port, KINESIS, "SplitShard", split)
             children = {2 + 2 * turn, 3 + 2 * turn}
             fleet.until(lambda: children <= by_shard(fleet.log.look()).keys(), "the children's records")  # noqa: B023
             shards = by_shard(fleet.log.look())

@@ -10,7 +10,6 @@ each write's condition holds: a counter that is not as the client expects ends t
 from __future__ import annotations
 
 import contextlib
-import json
 import selectors
 import socket
 import statistics
@@ -20,6 +19,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench._form import WARM_UP_ROUNDS, apart, cpu_of_s, judge, options, report, say, wanted
+from bench._requests import DYNAMODB, call, request
 from shardway.local import LocalKinesis
 
 if TYPE_CHECKING:
@@ -60,19 +60,6 @@ server.serve_forever()
 """moto's DynamoDB behind the server that moto itself serves with."""
 
 
-def request(operation: str, fields: dict[str, Any]) -> bytes:
-    """Return the bytes of a ready-made call."""
-    body = json.dumps(fields, separators=(",", ":")).encode()
-    head = (
-        "POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/x-amz-json-1.0\r\n"
-        f"X-Amz-Target: DynamoDB_20120810.{operation}\r\nX-Amz-Date: 20260101T000000Z\r\n"
-        "Authorization: AWS4-HMAC-SHA256 Credential=bench/20260101/us-east-1/dynamodb/aws4_request, "
-        "SignedHeaders=host;x-amz-date, Signature=00\r\nUser-Agent: shardway/bench tag/bench\r\n"
-        f"Content-Length: {len(body)}\r\n\r\n"
-    )
-    return head.encode() + body
-
-
 def lease(number: int) -> dict[str, Any]:
     """Return a lease as the KCL 3.x stores it."""
     return {
@@ -91,6 +78,7 @@ def lease(number: int) -> dict[str, Any]:
 def renewal(number: int, counter: int) -> bytes:
     """Return a write that renews a lease: the counter goes up if it is what the worker read last."""
     return request(
+        DYNAMODB,
         "UpdateItem",
         {
             "TableName": TABLE,
@@ -142,19 +130,10 @@ class Connection:
         return True
 
 
-def call(port: int, operation: str, fields: dict[str, Any]) -> None:
-    """Make one call. Raises RuntimeError when it is refused."""
-    with socket.create_connection(("127.0.0.1", port)) as one, one.makefile("rb") as read:
-        one.sendall(request(operation, fields).replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1))
-        answer = read.read()
-    if b" 200 " not in answer.partition(b"\r\n")[0]:
-        raise RuntimeError(answer.decode("latin-1"))
-
-
 def fill(port: int) -> None:
     """Make the table anew, with its leases."""
     with contextlib.suppress(RuntimeError):
-        call(port, "DeleteTable", {"TableName": TABLE})
+        call(port, DYNAMODB, "DeleteTable", {"TableName": TABLE})
     keys = [
         {"AttributeName": "leaseOwner", "KeyType": "HASH"},
         {"AttributeName": "leaseKey", "KeyType": "RANGE"},
@@ -167,10 +146,10 @@ def fill(port: int) -> None:
         "AttributeDefinitions": [{"AttributeName": key["AttributeName"], "AttributeType": "S"} for key in keys],
         "GlobalSecondaryIndexes": [index],
     }
-    call(port, "CreateTable", table)
+    call(port, DYNAMODB, "CreateTable", table)
     for first in range(0, LEASES, 25):
         puts = [{"PutRequest": {"Item": lease(number)}} for number in range(first, first + 25)]
-        call(port, "BatchWriteItem", {"RequestItems": {TABLE: puts}})
+        call(port, DYNAMODB, "BatchWriteItem", {"RequestItems": {TABLE: puts}})
 
 
 class Round(NamedTuple):

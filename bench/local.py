@@ -7,7 +7,6 @@ server never waits for it. The program prints the share that both have of their 
 from __future__ import annotations
 
 import base64
-import http.client
 import json
 import os
 import selectors
@@ -19,10 +18,11 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from bench._form import WARM_UP_ROUNDS, apart, cpu_of_s, judge, options, report, say, wanted
+from bench._requests import KINESIS, call, request
 from shardway.local import LocalKinesis
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from shardway.local.spawned import SpawnedKinesis
 
@@ -32,19 +32,6 @@ CONNECTIONS = 4
 SHARDS = 4
 PAGE_RECORDS = 10_000
 PUT_RECORDS = 500
-
-
-def request(operation: str, fields: Mapping[str, object]) -> bytes:
-    """Return the bytes of a ready-made call."""
-    body = json.dumps(fields, separators=(",", ":")).encode()
-    head = (
-        "POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/x-amz-json-1.1\r\n"
-        f"X-Amz-Target: Kinesis_20131202.{operation}\r\nX-Amz-Date: 20260101T000000Z\r\n"
-        "Authorization: AWS4-HMAC-SHA256 Credential=bench/20260101/us-east-1/kinesis/aws4_request, "
-        "SignedHeaders=host;x-amz-date, Signature=00\r\nUser-Agent: shardway/bench tag/bench\r\n"
-        f"Content-Length: {len(body)}\r\n\r\n"
-    )
-    return head.encode() + body
 
 
 class Connection:
@@ -77,20 +64,6 @@ class Connection:
         if self._left == 0:
             self.answers += 1
         return self._left == 0
-
-
-def call(port: int, operation: str, fields: Mapping[str, object]) -> dict[str, object]:
-    """Make one call, and return its answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", port)
-    head, _, body = request(operation, fields).partition(b"\r\n\r\n")
-    headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n")[1:])
-    connection.request("POST", "/", body, headers)
-    response = connection.getresponse()
-    answer = response.read()
-    connection.close()
-    if response.status != 200:
-        raise RuntimeError(answer.decode())
-    return json.loads(answer) if answer else {}
 
 
 class Round(NamedTuple):
@@ -135,32 +108,34 @@ def entries(count: int, size: int) -> list[dict[str, str]]:
 
 
 def put_requests(stream: str) -> list[bytes]:
-    return [request("PutRecords", {"StreamName": stream, "Records": entries(PUT_RECORDS, 100)}) for _ in range(4)]
+    return [
+        request(KINESIS, "PutRecords", {"StreamName": stream, "Records": entries(PUT_RECORDS, 100)}) for _ in range(4)
+    ]
 
 
 def measure_gets(service: SpawnedKinesis, port: int) -> Round:
     """Measure GetRecords of pages of 10,000 records of 100 B, from four shards."""
     service.reset()
-    call(port, "CreateStream", {"StreamName": "bench", "ShardCount": SHARDS})
+    call(port, KINESIS, "CreateStream", {"StreamName": "bench", "ShardCount": SHARDS})
     body = put_requests("bench")[0].partition(b"\r\n\r\n")[2]
     for _ in range(SHARDS * PAGE_RECORDS * 5 // 4 // PUT_RECORDS):
-        call(port, "PutRecords", json.loads(body))
+        call(port, KINESIS, "PutRecords", json.loads(body))
     requests = []
     for number in range(SHARDS):
         where = {"StreamName": "bench", "ShardId": f"shardId-{number:012d}"}
-        start = call(port, "GetShardIterator", where | {"ShardIteratorType": "TRIM_HORIZON"})
+        start = call(port, KINESIS, "GetShardIterator", where | {"ShardIteratorType": "TRIM_HORIZON"})
         page = {"ShardIterator": start["ShardIterator"], "Limit": PAGE_RECORDS}
-        got = len(call(port, "GetRecords", page)["Records"])  # type: ignore[arg-type]
+        got = len(call(port, KINESIS, "GetRecords", page)["Records"])
         if got != PAGE_RECORDS:
             raise RuntimeError(f"a page has {got} records")
-        requests.append([request("GetRecords", page)])
+        requests.append([request(KINESIS, "GetRecords", page)])
     return drive(port, service.pid, requests, SECONDS)
 
 
 def measure_puts(service: SpawnedKinesis, port: int) -> Round:
     """Measure PutRecords of 500 records of 100 B to four shards."""
     service.reset()
-    call(port, "CreateStream", {"StreamName": "bench", "ShardCount": SHARDS})
+    call(port, KINESIS, "CreateStream", {"StreamName": "bench", "ShardCount": SHARDS})
     requests = [put_requests("bench") for _ in range(CONNECTIONS)]
     return drive(port, service.pid, requests, SECONDS)
 
@@ -168,10 +143,10 @@ def measure_puts(service: SpawnedKinesis, port: int) -> Round:
 def measure_small(service: SpawnedKinesis, port: int) -> Round:
     """Measure GetRecords that answers no records."""
     service.reset()
-    call(port, "CreateStream", {"StreamName": "bench", "ShardCount": 1})
+    call(port, KINESIS, "CreateStream", {"StreamName": "bench", "ShardCount": 1})
     where = {"StreamName": "bench", "ShardId": "shardId-000000000000", "ShardIteratorType": "LATEST"}
-    page = {"ShardIterator": call(port, "GetShardIterator", where)["ShardIterator"]}
-    return drive(port, service.pid, [[request("GetRecords", page)]] * CONNECTIONS, SECONDS)
+    page = {"ShardIterator": call(port, KINESIS, "GetShardIterator", where)["ShardIterator"]}
+    return drive(port, service.pid, [[request(KINESIS, "GetRecords", page)]] * CONNECTIONS, SECONDS)
 
 
 def start_time_s() -> float:
