@@ -25,16 +25,16 @@ test-fast: dev ## what shows most mistakes in seconds, while you edit (under 60 
 
 test-all: dev ## the tests, those that take long, and a smoke run on each PySpark from 4.0 on
 	@$(PYTEST) $(ARGS)
-	@$(RUN) python scripts/pyspark_matrix.py
+	@$(RUN) python -m scripts.pyspark_matrix
 
 test-pythons: dev ## the tests on each of Python 3.11 to 3.14 that is here or that uv brings; ARGS="--only 3.13"
-	@$(RUN) python scripts/python_matrix.py $(ARGS)
+	@$(RUN) python -m scripts.python_matrix $(ARGS)
 
 test-lowest: dev ## the tests without Spark, with the oldest version of each package that ours allows
-	@$(RUN) python scripts/python_matrix.py --packages lowest $(ARGS)
+	@$(RUN) python -m scripts.python_matrix --packages lowest $(ARGS)
 
 test-newest: dev ## the tests with the newest version of every package
-	@$(RUN) python scripts/python_matrix.py --packages newest $(ARGS)
+	@$(RUN) python -m scripts.python_matrix --packages newest $(ARGS)
 
 coverage: dev ## lines and branches of core that its tests and the simulations go through (about 4 minutes); 95 % at least
 	@mkdir -p .coverage && rm -f .coverage/data*

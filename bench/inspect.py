@@ -27,7 +27,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import boto3
-from scripts.pyspark_matrix import HOME, made
+from scripts.environments import HOME
+from scripts.pyspark_matrix import made
 
 from bench._form import Case, main, say
 from shardway.aws.kinesis import KinesisClient, PutEntry

@@ -3,8 +3,8 @@
 
 ::
 
-    scripts/run python scripts/pyspark_matrix.py                      # all versions
-    scripts/run python scripts/pyspark_matrix.py --only 4.0 --only 4.2
+    scripts/run python -m scripts.pyspark_matrix                      # all versions
+    scripts/run python -m scripts.pyspark_matrix --only 4.0 --only 4.2
 
 Each version has an environment of its own, ``.venvs/pyspark-4.0`` and so on. The program makes it once, and makes it
 again when what belongs in it changes. All packages but PySpark have the versions of ``requirements/dev.txt``. The
@@ -25,7 +25,8 @@ import time
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+
+from scripts.environments import HOME, INSTALL_TIMEOUT_S, LOCKED, PROJECT, ROOT, Outcome, report, run_pytest, uv
 
 VERSIONS = ("4.0.5", "4.1.4", "4.2.1", "4.3.0")
 """The newest patch of each minor version."""
@@ -41,24 +42,9 @@ NOT_OURS = ("-W", "ignore::ResourceWarning", "-W", "ignore::pytest.PytestUnraisa
 the garbage collector. Our own warnings count in `make test`.
 """
 
-ROOT = Path(__file__).resolve().parents[1]
-HOME = ROOT / ".venvs"
-PROJECT = ROOT / "pyproject.toml"
-LOCKED = ROOT / "requirements" / "dev.txt"
 SMOKE_TIMEOUT_S = 1800
-INSTALL_TIMEOUT_S = 1800
 TOGETHER = 2
 """The number of versions at a time. A driver and its JVM wait for each other most of the time."""
-
-
-class Outcome(NamedTuple):
-    """The result of one version, with the seconds that its environment and its tests took."""
-
-    version: str
-    result: str
-    passed: bool
-    install_s: float
-    tests_s: float
 
 
 def packages(version: str) -> list[str]:
@@ -126,11 +112,11 @@ def commands(home: Path, what: list[str]) -> list[list[str]]:
     and else venv and pip.
     """
     python = str(home / "bin" / "python")
-    uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
-    if uv is not None:
+    tool = uv()
+    if tool is not None:
         return [
-            [uv, "venv", "--quiet", "--python", sys.executable, str(home)],
-            [uv, "pip", "install", "--quiet", "--python", python, *what],
+            [tool, "venv", "--quiet", "--python", sys.executable, str(home)],
+            [tool, "pip", "install", "--quiet", "--python", python, *what],
         ]
     return [
         [sys.executable, "-m", "venv", str(home)],
@@ -151,20 +137,7 @@ def smoke(version: str, python: Path, arguments: list[str]) -> tuple[str, bool]:
     for name in ("SPARK_HOME", "VIRTUAL_ENV", "PYTHONHOME"):
         variables.pop(name, None)
     command = [str(python), "-m", "pytest", "-p", "no:cacheprovider", "-q", *NOT_OURS, "tests/smoke", *arguments]
-    log = HOME / f"{python.parents[1].name}.log"
-    with log.open("wb") as output:
-        try:
-            code = subprocess.run(  # noqa: S603
-                command, cwd=ROOT, env=variables, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                timeout=SMOKE_TIMEOUT_S, check=False,
-            ).returncode  # fmt: skip
-        except subprocess.TimeoutExpired:
-            return f"did not end within {SMOKE_TIMEOUT_S} s, see {log.relative_to(ROOT)}", False
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    if code != 0:
-        print("\n".join(lines[-80:]), file=sys.stderr)
-    last = next((line.strip("= ") for line in reversed(lines) if " in " in line), "no result")
-    return last, code == 0
+    return run_pytest(python.parents[1], command, variables, SMOKE_TIMEOUT_S)
 
 
 def run(version: str, arguments: list[str]) -> Outcome:
@@ -189,12 +162,7 @@ def main() -> int:
     given = parser.parse_args()
     with ThreadPoolExecutor(TOGETHER) as pool:
         outcomes = list(pool.map(lambda minor: run(minors[minor], given.arguments), given.only or sorted(minors)))
-    print(f"\n{'PySpark':<9}{'install s':>10}{'tests s':>9}  result")
-    for one in outcomes:
-        print(
-            f"{one.version:<9}{one.install_s:>10.0f}{one.tests_s:>9.0f}  {'' if one.passed else 'FAILED: '}{one.result}"
-        )
-    return 0 if all(one.passed for one in outcomes) else 1
+    return report("PySpark", outcomes)
 
 
 if __name__ == "__main__":

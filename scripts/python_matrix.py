@@ -4,10 +4,10 @@ and prints a table.
 
 ::
 
-    scripts/run python scripts/python_matrix.py                        # Python 3.11 to 3.14, with locked packages
-    scripts/run python scripts/python_matrix.py --only 3.13 -- -k leases
-    scripts/run python scripts/python_matrix.py --packages lowest      # the oldest version of each direct requirement
-    scripts/run python scripts/python_matrix.py --packages newest      # the newest version of every package
+    scripts/run python -m scripts.python_matrix                        # Python 3.11 to 3.14, with locked packages
+    scripts/run python -m scripts.python_matrix --only 3.13 -- -k leases
+    scripts/run python -m scripts.python_matrix --packages lowest      # the oldest version of each direct requirement
+    scripts/run python -m scripts.python_matrix --packages newest      # the newest version of every package
 
 Each environment lies in ``.venvs`` (``python-3.13``, ``packages-lowest``) and is made once. An interpreter is looked
 for on ``PATH``, below pyenv's folder, and by uv, which downloads one where it can. One that cannot be had is said in
@@ -25,16 +25,14 @@ import sys
 import time
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from scripts.environments import HOME, INSTALL_TIMEOUT_S, LOCKED, PROJECT, ROOT, Outcome, report, run_pytest, uv
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
-ROOT = Path(__file__).resolve().parents[1]
-HOME = ROOT / ".venvs"
-PROJECT = ROOT / "pyproject.toml"
-LOCKED = ROOT / "requirements" / "dev.txt"
 TOOLS = ROOT / "requirements" / "dev.in"
 MARKS = {"locked": "not slow", "newest": "not slow", "lowest": "not slow and not spark and not search"}
 """The tests that run. PySpark's oldest versions have the smoke tests of ``scripts/pyspark_matrix.py``: the pages and
@@ -49,24 +47,7 @@ FOLLOWERS = {
 """The tools that have to fit a requirement of the package, so that the oldest of that would not go with them."""
 BOOTSTRAP = [str(ROOT / "scripts" / "bootstrap"), "dev"]
 FIND_TIMEOUT_S = 30
-INSTALL_TIMEOUT_S = 1800
 TESTS_TIMEOUT_S = 3 * 3600
-
-
-class Outcome(NamedTuple):
-    """The result of one environment, with the seconds that making it and its tests took."""
-
-    name: str
-    result: str
-    passed: bool | None
-    """None where the interpreter cannot be had."""
-    install_s: float = 0.0
-    tests_s: float = 0.0
-
-
-def uv() -> str | None:
-    """Return the path of uv: that of this environment, or one on PATH."""
-    return shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
 
 
 def interpreter(version: str) -> Path | None:
@@ -77,7 +58,7 @@ def interpreter(version: str) -> Path | None:
     tool = uv()
     if found is None and tool is not None:
         for command in (["find"], ["install", "--quiet"], ["find"]):
-            done = _quiet([tool, "python", *command, version])
+            done = _quiet([tool, "python", *command, version], INSTALL_TIMEOUT_S)  # an interpreter is downloaded
             if command == ["find"] and done is not None and _starts(path := done.strip(), version):
                 return Path(path)
     return found
@@ -88,11 +69,11 @@ def _starts(path: str, version: str) -> bool:
     return said is not None and said.strip() == version
 
 
-def _quiet(command: list[str]) -> str | None:
+def _quiet(command: list[str], timeout_s: float = FIND_TIMEOUT_S) -> str | None:
     """Return what a command printed; None where it failed."""
     try:
         done = subprocess.run(  # noqa: S603
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=FIND_TIMEOUT_S, check=False
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
@@ -100,7 +81,7 @@ def _quiet(command: list[str]) -> str | None:
 
 
 def pins() -> dict[str, str]:
-    """Return the locked version of each package, by its name: the one for this Python where a package has several."""
+    """Return the locked version of each package, by its name. Of a package with several the newest Python's counts."""
     joined = LOCKED.read_text(encoding="utf-8")
     return dict(re.findall(r"^([a-z0-9][a-z0-9-]*)==([^\s;]+)", joined, flags=re.MULTILINE))
 
@@ -155,19 +136,7 @@ def run_tests(home: Path, packages: str, arguments: Sequence[str]) -> tuple[str,
         "loadgroup",
     ]
     command += ["-q", "-m", MARKS[packages], *arguments]
-    log = HOME / f"{home.name}.log"
-    with log.open("wb") as output:
-        try:
-            code = subprocess.run(  # noqa: S603
-                command, cwd=ROOT, env={**os.environ, "VENV": str(home)}, stdin=subprocess.DEVNULL, stdout=output,
-                stderr=subprocess.STDOUT, timeout=TESTS_TIMEOUT_S, check=False,
-            ).returncode  # fmt: skip
-        except subprocess.TimeoutExpired:
-            return f"did not end within {TESTS_TIMEOUT_S} s, see {log.relative_to(ROOT)}", False
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    if code != 0:
-        print("\n".join(lines[-60:]), file=sys.stderr)
-    return next((line.strip("= ") for line in reversed(lines) if " in " in line), "no result"), code == 0
+    return run_pytest(home, command, {**os.environ, "VENV": str(home)}, TESTS_TIMEOUT_S)
 
 
 def run(name: str, packages: str, arguments: Sequence[str], python: Path | None = None) -> Outcome:
@@ -206,11 +175,7 @@ def main() -> int:
                 outcomes.append(Outcome(f"python-{version}", why, False if given.only else None))
             else:
                 outcomes.append(run(f"python-{version}", "locked", given.arguments, python))
-    print(f"\n{'environment':<18}{'install s':>10}{'tests s':>9}  result")
-    for one in outcomes:
-        mark = {True: "", False: "FAILED: ", None: "not run: "}[one.passed]
-        print(f"{one.name:<18}{one.install_s:>10.0f}{one.tests_s:>9.0f}  {mark}{one.result}")
-    return 1 if any(one.passed is False for one in outcomes) else 0
+    return report("environment", outcomes)
 
 
 if __name__ == "__main__":

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from scripts import pyspark_matrix
 from shardway.pipeline.job.session.packages import TABLE_PACKAGES
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -37,16 +37,11 @@ class Newest(NamedTuple):
 
 def newest(name: str) -> Newest:
     """Of a format; skips the test where PySpark of that version cannot be had."""
-    sys.path.insert(0, str(ROOT / "scripts"))
-    try:
-        import pyspark_matrix as matrix
-    finally:
-        sys.path.remove(str(ROOT / "scripts"))
     by_spark = TABLE_PACKAGES[name]
     short = max(by_spark, key=lambda one: [int(part) for part in one.split(".")])
-    version = next(one for one in matrix.VERSIONS if one.startswith(f"{short}."))
+    version = next(one for one in pyspark_matrix.VERSIONS if one.startswith(f"{short}."))
     try:
-        python = matrix.environment(version)
+        python = pyspark_matrix.environment(version)
     except (OSError, subprocess.SubprocessError) as error:
         pytest.skip(f"PySpark {version}, the newest that {name} supports, cannot be had here: {error}")
     return Newest(name, version, by_spark[short].format(scala=SCALA), python)

@@ -10,14 +10,14 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pyspark
 import pytest
 
+from scripts import pyspark_matrix
 from shardway.pipeline.job.session.packages import TABLE_PACKAGES
-from tests.pipeline.tables.table_packages import ROOT, SCALA
+from tests.pipeline.tables.table_packages import SCALA
 
 pytestmark = pytest.mark.slow
 
@@ -64,12 +64,7 @@ def published(package: str, folder: Path) -> str | None:
 
 def versions() -> list[str]:
     """The minor versions of PySpark that the project allows, the newest last."""
-    sys.path.insert(0, str(ROOT / "scripts"))
-    try:
-        import pyspark_matrix as matrix
-    finally:
-        sys.path.remove(str(ROOT / "scripts"))
-    return [version.rpartition(".")[0] for version in matrix.VERSIONS]
+    return [version.rpartition(".")[0] for version in pyspark_matrix.VERSIONS]
 
 
 @pytest.mark.parametrize("name", TABLE_PACKAGES)
