@@ -22,7 +22,7 @@ from shardway.local import LocalKinesis
 from shardway.pipeline.job import ExitCode, load_job
 from shardway.pipeline.job.errors.exit_codes import StepError
 from shardway.pipeline.job.run import claim
-from shardway.pipeline.job.run.claim import Claim, hold
+from shardway.pipeline.job.run.claim import Claim, hold, owner_of
 from shardway.pipeline.job.run.output import RunOutput
 from shardway.pipeline.job.run.places import LOCK_SUFFIX, run_lock
 from shardway.pipeline.job.run.stopping import Stopping
@@ -209,3 +209,21 @@ def test_a_place_that_takes_no_claim_is_told_and_is_no_obstacle(elsewhere: Elsew
     (told,) = run.events()
     assert (told["event"], told["claim"]) == ("unlocked", elsewhere.checkpoint + LOCK_SUFFIX)
     assert told["why"]
+
+
+@pytest.mark.parametrize(
+    ("written", "owner"),
+    [
+        (b'{"host": "h", "pid": 17}', "process 17 on h"),
+        (b"[" * 1_000, "another run"),
+        (b"\xff", "another run"),
+        (b'{"host": "h", "pid": {}}', "another run"),
+        (b'{"pid": 17}', "another run"),
+    ],
+)
+def test_any_bytes_name_an_owner(written: bytes, owner: str) -> None:
+    assert owner_of(written) == owner
+
+
+def test_the_name_of_a_host_reaches_a_terminal_without_escapes() -> None:
+    assert "\x1b" not in owner_of(b'{"host": "\\u001b[31m", "pid": 17}')

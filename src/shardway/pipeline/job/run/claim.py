@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from shardway.pipeline.hadoop_files import HadoopFiles
 from shardway.pipeline.jvm import Py4JError
+from shardway.shown import one_line
 from shardway.tasks import logged, thread
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Claim:
             time.sleep(LOOK_S)
             before = self._read()
         if before is not None:
-            waits(_owner_of(before), GONE_S)
+            waits(owner_of(before), GONE_S)
             end_s = time.monotonic() + GONE_S
             while time.monotonic() < end_s:
                 time.sleep(LOOK_S)
@@ -73,7 +74,7 @@ class Claim:
                 if now is None:
                     break
                 if now != before or stops():
-                    raise ClaimTakenError(_owner_of(now if _about(now) else before))
+                    raise ClaimTakenError(owner_of(now if _about(now) else before))
         self._write()
 
     def renew(self) -> None:
@@ -101,7 +102,7 @@ class Claim:
         found = self._read()
         # Where there is none, or an unfinished one, it may be this run's own write that is not whole.
         if found and _about(found).get("run") not in (None, self._run):
-            self.taken_by = _owner_of(found)
+            self.taken_by = owner_of(found)
         return self.taken_by is None
 
     def _read(self) -> bytes | None:
@@ -109,7 +110,7 @@ class Claim:
 
     def _write(self) -> None:
         self._renewals += 1
-        about = {"host": socket.gethostname(), "pid": os.getpid(), "run": self._run, "renewals": self._renewals}
+        about = {**process_fields(), "run": self._run, "renewals": self._renewals}
         self._files.write(self.name, json.dumps(about).encode())
 
 
@@ -125,14 +126,23 @@ def hold(claim: Claim, waits: Callable[[str, float], object], stops: Callable[[]
         renewing.join(END_S)
 
 
-def _about(claim: bytes) -> dict[str, object]:
+def process_fields() -> dict[str, object]:
+    """Return what a lock or a claim says of this process."""
+    return {"host": socket.gethostname(), "pid": os.getpid()}
+
+
+def owner_of(written: bytes) -> str:
+    """Return the host and process that wrote a lock or a claim, in words; what cannot be read is another run's."""
+    about = _about(written)
     try:
-        about = json.loads(claim)
-    except ValueError:
+        return f"process {int(str(about['pid']))} on {one_line(str(about['host']))}"
+    except (KeyError, ValueError):
+        return "another run"
+
+
+def _about(written: bytes) -> dict[str, object]:
+    try:
+        about = json.loads(written)
+    except (ValueError, RecursionError):  # any program can write the file, and brackets alone are too deep
         return {}
     return about if isinstance(about, dict) else {}
-
-
-def _owner_of(claim: bytes) -> str:
-    about = _about(claim)
-    return f"process {about['pid']} on {about['host']}" if {"pid", "host"} <= about.keys() else "another run"

@@ -7,7 +7,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import socket
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from pyspark.errors import PySparkException
 from shardway.pipeline.hadoop_files import LocalFiles
 from shardway.pipeline.job.errors.exit_codes import ExitCode, StepError
 from shardway.pipeline.job.file.faults import Fault
-from shardway.pipeline.job.run.claim import GONE_S, Claim, ClaimTakenError, hold
+from shardway.pipeline.job.run.claim import GONE_S, Claim, ClaimTakenError, hold, owner_of, process_fields
 from shardway.pipeline.jvm import Py4JError
 
 if TYPE_CHECKING:
@@ -119,7 +118,7 @@ def kernel_lock(checkpoint: str, folder: str) -> Iterator[None]:
             yield
             return
         os.ftruncate(lock, 0)
-        os.pwrite(lock, json.dumps({"host": socket.gethostname(), "pid": os.getpid()}).encode(), 0)
+        os.pwrite(lock, json.dumps(process_fields()).encode(), 0)
         yield
     finally:
         os.close(lock)
@@ -127,9 +126,8 @@ def kernel_lock(checkpoint: str, folder: str) -> Iterator[None]:
 
 def _lock_fault(checkpoint: str, lock: int) -> str:
     owner = "another run"
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        about = json.loads(os.pread(lock, _OWNER_BYTES_MAX, 0))
-        owner = f"process {int(about['pid'])} on {about['host']}"
+    with suppress(OSError):
+        owner = owner_of(os.pread(lock, _OWNER_BYTES_MAX, 0))
     return _refused(owner, checkpoint)
 
 
