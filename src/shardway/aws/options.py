@@ -100,7 +100,7 @@ class ConnectionOptions(Options, frozen=True, kw_only=True):
         Credentials | SdkSession | Callable[[], Credentials | Awaitable[Credentials]] | None,
         Meta(title="Credentials, a function that returns them, or a session of boto3 or botocore"),
     ] = None
-    """Credentials that are used as they are; or a function, plain or async, that returns `Credentials` anew; or a
+    """Credentials that are used as they are; or a function, plain or async, that returns new `Credentials`; or a
     session of boto3 or botocore. The function and the session are asked again before their credentials expire, and when
     a service refuses them. None: they come from the environment, the profile, the container or the instance, in the
     SDK's order, and are refreshed in time.

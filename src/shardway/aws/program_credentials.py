@@ -1,6 +1,4 @@
-"""Credentials that the program gives anew whenever they are wanted: by a function, or by a session of boto3 or
-botocore.
-"""
+"""Credentials from the program, which is asked each time: a function, or a session of boto3 or botocore."""
 
 from __future__ import annotations
 
@@ -47,7 +45,7 @@ class ProgramCredentials:
         return f"the function that gives the AWS credentials ({name})"
 
     async def load(self, anew: bool) -> Credentials:  # noqa: ARG002 - each call is anew
-        """Ask the program. Each call asks it anew, so ``anew`` makes no difference. Raises CredentialsError."""
+        """Ask the program. Each call asks again, so ``anew`` makes no difference. Raises CredentialsError."""
         if self._answer is None:
             self._answer = self._ask()
         await asyncio.wait((self._answer,), timeout=self._wait_s)

@@ -147,7 +147,7 @@ _STATUS_CODES = {401: AccessDeniedError, 403: AccessDeniedError, 404: NotFoundEr
 
 CODE_CHARS_MAX = 200
 MESSAGE_CHARS_MAX = 1_000
-"""The lengths to which a service's code and message are cut: they may echo what was sent."""
+"""The most characters of a service's code and message that an error shows: both may echo what was sent."""
 
 
 class _ErrorBody(msgspec.Struct):
