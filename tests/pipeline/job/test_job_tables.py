@@ -81,7 +81,7 @@ def job_of(sink: Sink, **spark: str | int | float | bool) -> Job:
 
 def test_the_check_names_the_package_that_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
-    monkeypatch.setattr(packages, "here", lambda: Spark("4.2.1", "2.13"))
+    monkeypatch.setattr(packages, "local_versions", lambda: Spark("4.2.1", "2.13"))
     (delivery,) = deliveries(job_of(Sink(format="delta", path="lake")))
     assert delivery.note == (
         f"Spark needs its package, which is not named here: give it {DELTA_42}, "
@@ -115,7 +115,7 @@ def test_the_check_ends_where_a_spark_has_no_package(
     pyspark: str,
 ) -> None:
     monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
-    monkeypatch.setattr(packages, "here", lambda: Spark("4.3.0", "2.13"))
+    monkeypatch.setattr(packages, "local_versions", lambda: Spark("4.3.0", "2.13"))
     job = tmp_path / "job.toml"
     text = f'name = "a"\ncheckpoint = "c"\n[source]\nstreamName = "orders"\n[[sinks]]\n{sink}\n'
     job.write_text(text)
@@ -125,7 +125,7 @@ def test_the_check_ends_where_a_spark_has_no_package(
     assert f'only for {versions}: pip install "{pyspark}"' in said
     job.write_text(text + '[spark]\n"spark.master" = "spark://elsewhere:7077"\n')
     assert run_file(job, check=True) == ExitCode.DONE, "a cluster has its packages from elsewhere"
-    monkeypatch.setattr(packages, "here", lambda: Spark("4.1.0", "2.13"))
+    monkeypatch.setattr(packages, "local_versions", lambda: Spark("4.1.0", "2.13"))
     job.write_text(text)
     assert run_file(job, check=True) == ExitCode.DONE
     later = Spark("4.3.0", "2.13")
