@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import _thread
 import asyncio
+import concurrent.futures.thread  # noqa: F401
 import contextlib
 import logging
 import threading
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Ts = TypeVarTuple("Ts")
+# `concurrent.futures.thread` is imported above, before there is any thread of ours, because its import has each later
+# fork take a lock of its own and let go of it. asyncio imports it late, with the first work for a thread of its pool.
+# If the main thread forks meanwhile, as PySpark does for Java, the fork lets go of a lock that another thread holds,
+# and that thread ends with "RuntimeError: release unlocked lock".
 Heard: TypeAlias = "Callable[[BaseException], object]"
 """A function that hears what ended a task or a thread."""
 

@@ -178,6 +178,32 @@ def test_the_command_ends_with_one_line_and_leaves_no_java(
     assert "job orders runs" not in ended.stdout
 
 
+FORKS = """
+import os, sys
+from pathlib import Path
+from shardway.pipeline.job import load_job
+from shardway.pipeline.job.run.stream_check import StreamCheck
+
+late, register = [], os.register_at_fork
+def recorded(**hooks):
+    late.extend(hook for hook in hooks if hook != "after_in_child")
+    register(**hooks)
+os.register_at_fork = recorded
+check = StreamCheck(load_job(Path(sys.argv[1])))
+print(type(check.mistake.result()).__name__, late)
+"""
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_the_check_changes_nothing_of_what_a_fork_does(
+    mistake: str, local: LocalKinesis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The main thread forks for Java meanwhile. A lock that came in between would be let go of by the fork alone."""
+    path = make(mistake, tmp_path, local, monkeypatch)
+    ended = subprocess.run([sys.executable, "-c", FORKS, str(path)], capture_output=True, text=True, check=True)
+    assert ended.stdout == "StepError []\n"
+
+
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_the_check_asks_the_service_only_if_it_is_told_to(
     mistake: str, local: LocalKinesis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,

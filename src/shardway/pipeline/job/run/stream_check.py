@@ -17,6 +17,7 @@ from shardway.aws.calls.retry import NEVER, RetryPolicy
 from shardway.aws.kinesis import KinesisClient
 from shardway.aws.wire import Wire
 from shardway.errors import ShardwayError
+from shardway.pipeline.job.errors.error_text import message_of
 from shardway.pipeline.job.errors.exit_codes import ExitCode, StepError
 from shardway.pipeline.job.file.model import as_options
 from shardway.spark.driver.stream_summary import check_owner, describe
@@ -64,7 +65,7 @@ class StreamCheck:
         if not self.mistake.done():
             return
         if (error := self.mistake.exception()) is not None:
-            log.warning("the stream was not checked before the start: %s", type(error).__name__)
+            log.warning("the stream was not checked before the start: %s", message_of(error))
         elif (mistake := self.mistake.result()) is not None:
             raise mistake
 
