@@ -1,7 +1,9 @@
 """Deserializers make a value of a record's bytes: ``Consumer(deserializer=...)`` takes them. Any function from bytes
 will do.
 
-A deserializer raises for what it cannot read; a consumer's ``unreadable`` says what becomes of that record.
+A deserializer raises for what it cannot read; a consumer's ``unreadable`` says what becomes of that record. `gzip` and
+`zstd` open the data first and hand it to another deserializer; `cloudwatch_logs`, `dms` and `dynamodb_change` read what
+AWS's services put into a stream.
 """
 
 from __future__ import annotations
@@ -10,10 +12,16 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import msgspec
 
+from shardway.payloads.cloudwatch_logs import LogRecord, log_record
+from shardway.payloads.dms import DmsChange, dms_change
+from shardway.payloads.dynamodb_change import DynamoDbChange
+from shardway.payloads.dynamodb_change import dynamodb_change as change_of_dynamodb
+from shardway.payloads.opening import OPENED_BYTES_MAX, check_zstd, unpacked
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["json", "msgpack", "protobuf", "text"]
+__all__ = ["cloudwatch_logs", "dms", "dynamodb_change", "gzip", "json", "msgpack", "protobuf", "text", "zstd"]
 
 T = TypeVar("T")
 
@@ -67,3 +75,88 @@ def protobuf(message: type[T]) -> Callable[[bytes], T]:
     if read is None:
         raise TypeError(f"{message!r} is no protobuf message: it has no FromString")
     return read
+
+
+@overload
+def gzip(then: Callable[[bytes], T], *, opened_bytes_max: int = ...) -> Callable[[bytes], T]: ...
+
+
+@overload
+def gzip(then: None = ..., *, opened_bytes_max: int = ...) -> Callable[[bytes], bytes]: ...
+
+
+def gzip(
+    then: Callable[[bytes], Any] | None = None, *, opened_bytes_max: int = OPENED_BYTES_MAX
+) -> Callable[[bytes], Any]:
+    """Return a deserializer that opens gzip and hands what is inside to ``then``; without it, the bytes are the value.
+
+    Data that is cut off or not gzip cannot be read, nor what opens to more than ``opened_bytes_max`` bytes (by default
+    16 MiB) or has more than 1,000 members: a record of a few kilobytes can hold gigabytes.
+    """
+
+    def read(data: bytes) -> Any:
+        opened = unpacked(data, "gzip", opened_bytes_max=opened_bytes_max)
+        return opened if then is None else then(opened)
+
+    return read
+
+
+@overload
+def zstd(then: Callable[[bytes], T], *, opened_bytes_max: int = ...) -> Callable[[bytes], T]: ...
+
+
+@overload
+def zstd(then: None = ..., *, opened_bytes_max: int = ...) -> Callable[[bytes], bytes]: ...
+
+
+def zstd(
+    then: Callable[[bytes], Any] | None = None, *, opened_bytes_max: int = OPENED_BYTES_MAX
+) -> Callable[[bytes], Any]:
+    """Return a deserializer that opens zstd as `gzip` opens gzip, with the same bounds for its frames.
+
+    Before Python 3.14 it needs the package ``backports.zstd``, which the extra ``inspect`` brings. Raises
+    ModuleNotFoundError without it.
+    """
+    check_zstd("deserializers.zstd")
+
+    def read(data: bytes) -> Any:
+        opened = unpacked(data, "zstd", opened_bytes_max=opened_bytes_max)
+        return opened if then is None else then(opened)
+
+    return read
+
+
+def cloudwatch_logs(*, opened_bytes_max: int = OPENED_BYTES_MAX) -> Callable[[bytes], LogRecord]:
+    """Return a deserializer of what a subscription filter of CloudWatch Logs puts into a stream: gzip of JSON, opened
+    within the bounds of `gzip`; JSON alone is taken, too.
+
+    A value has ``log_events`` (``id``, ``timestamp``, ``message``), ``log_group``, ``log_stream``, ``owner``,
+    ``subscription_filters`` and ``message_type``. ``is_control`` is true for the control messages by which CloudWatch
+    tests a stream; their events are no lines of a log.
+    """
+
+    def read(data: bytes) -> LogRecord:
+        return log_record(data, opened_bytes_max=opened_bytes_max)
+
+    return read
+
+
+def dms() -> Callable[[bytes], DmsChange]:
+    """Return a deserializer of what the Database Migration Service puts into a stream.
+
+    A value has ``operation``, ``schema_name``, ``table_name``, ``timestamp``, ``transaction_id``, ``data`` and
+    ``before_image`` (dictionaries by the names of columns) and ``metadata``. Whole numbers are an int and others a
+    Decimal, so that no digit is lost. ``is_control`` is true for what tells of a table (``create-table``): then
+    ``data`` is None.
+    """
+    return dms_change
+
+
+def dynamodb_change() -> Callable[[bytes], DynamoDbChange]:
+    """Return a deserializer of the changes that a table of DynamoDB puts into a stream of Kinesis.
+
+    A value has ``event_name`` (INSERT, MODIFY, REMOVE), ``event_id``, ``table_name``, ``created``, and ``keys``,
+    ``new_image`` and ``old_image`` as dictionaries of plain values: a number is a Decimal, binary data is bytes, and a
+    set is a set. ``is_expiry`` is true where DynamoDB deleted the item at the end of its time to live.
+    """
+    return change_of_dynamodb

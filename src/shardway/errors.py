@@ -27,6 +27,7 @@
     ├── FlushTimeoutError           the deadline passed; ``unwritten`` tells the records, which are still being put
     ├── ConsumerClosedError         the consumer is closed and delivers no more: leave the loop that asks for records
     ├── ShardReadError              a shard can no longer be read, ``__cause__`` says why; the consumer has let it go
+    ├── PayloadError                a record's data is not what the reader takes: the message says what is wrong
     ├── UnreadableRecordError       the deserializer cannot read a record: mend it, or choose what becomes of those
     ├── ShardStoppedError           the policies stopped a shard: mend ``__cause__``, and start the consumer anew
     ├── StaleOwnerError             a later owner of the shard writes: end the transaction, write nothing
@@ -262,6 +263,12 @@ class ShardReadError(ShardwayError):
         self.stream = stream
         self.shard_id = shard_id
         super().__init__(message)
+
+
+class PayloadError(ShardwayError, ValueError):
+    """A record's data is not what the reader takes: it is cut off, not of the format, or opens to more than is allowed.
+    The same data gives the same error each time, and the message shows nothing of it.
+    """
 
 
 class UnreadableRecordError(ShardwayError, ValueError):

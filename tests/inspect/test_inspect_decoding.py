@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from shardway.core.aggregation.wire_format import MAGIC
 from shardway.inspect import decode
-from shardway.inspect.records.decoding import OpeningBudget
+from shardway.payloads.opening import OpeningBudget
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -16,7 +16,7 @@ from shardway.cli.looking import Names, looking
 from shardway.cli.output import warn
 from shardway.console.looks.newest import SHARDS_MAX, NewestQuery, NewestRecords
 from shardway.errors import OptionError, ShardwayError
-from shardway.inspect.records.decoding import OPENED_BYTES_MAX
+from shardway.payloads.opening import OPENED_BYTES_MAX
 from shardway.pipeline.job import ExitCode
 from shardway.pipeline.job.draft.draft import Place, Sample, job_text
 from shardway.wiring import stream_name

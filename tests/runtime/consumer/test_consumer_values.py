@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(DEADLINE_S)
 
 
+MIXED = [b'{"number": 1, "customer": "a"}', b"secret: no json", b'{"number": "x"}', b'{"number": 2, "customer": "b"}']
+
+
 @dataclass
 class Order:
     number: int
@@ -63,8 +67,13 @@ def message() -> Any:
         (deserializers.json(Order), b'{"number": 17, "customer": "c-3"}', Order(17, "c-3")),
         (deserializers.msgpack(list[int]), msgspec.msgpack.encode([1, 2]), [1, 2]),
         (deserializers.protobuf(struct_pb2.Struct), message().SerializeToString(), message()),
+        (
+            deserializers.gzip(deserializers.json(Order)),
+            gzip.compress(b'{"number": 1, "customer": "c"}'),
+            Order(1, "c"),
+        ),
     ],
-    ids=["bytes", "text", "latin-1", "json", "dataclass", "msgpack", "protobuf"],
+    ids=["bytes", "text", "latin-1", "json", "dataclass", "msgpack", "protobuf", "gzip"],
 )
 async def test_values(local: LocalKinesis, kinesis: Any, deserializer: Any, data: bytes, value: object) -> None:
     put(kinesis, [data, data], key=lambda _: "one")
@@ -78,9 +87,6 @@ async def test_values(local: LocalKinesis, kinesis: Any, deserializer: Any, data
 def test_a_class_that_is_no_message() -> None:
     with pytest.raises(TypeError, match="no protobuf message"):
         deserializers.protobuf(Order)
-
-
-MIXED = [b'{"number": 1, "customer": "a"}', b"secret: no json", b'{"number": "x"}', b'{"number": 2, "customer": "b"}']
 
 
 async def test_what_cannot_be_read_stops_the_shard_by_default(local: LocalKinesis, kinesis: Any) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from shardway.inspect.jobs.views import JobStream, JobView
 from shardway.inspect.moments import utc
-from shardway.inspect.redirects import NoRedirect
+from shardway.payloads.redirects import NoRedirect
 from shardway.telemetry.metric_table import AGE, TABLE
 from shardway.telemetry.metrics import APPLICATION, STREAM, Kind, Reporter, prometheus_label
 

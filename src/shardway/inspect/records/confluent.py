@@ -10,7 +10,7 @@ import urllib.request
 from urllib.parse import urlsplit
 
 from shardway.errors import OptionError, ShardwayError
-from shardway.inspect.redirects import NoRedirect
+from shardway.payloads.redirects import NoRedirect
 
 SCHEMA_BYTES_MAX = 1024 * 1024
 TIMEOUT_S = 10.0

@@ -10,8 +10,6 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import sys
-import time
 import uuid
 import zlib
 from typing import TYPE_CHECKING, Any
@@ -21,28 +19,22 @@ import msgspec
 from shardway.core.aggregation.reader import why_plain
 from shardway.core.aggregation.wire_format import MAGIC
 from shardway.core.unicode import writable_value
+from shardway.payloads.opening import (
+    OPENED_BYTES_MAX,
+    BoundError,
+    OpeningBudget,
+    decompressed,
+    inflated,
+    zstd_library,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-OPENED_BYTES_MAX = 16 * 1024 * 1024
-"""The bytes that all layers of a record together may open to. A record has at most 10 MiB."""
-MEMBERS_MAX = 1_000
-"""The members of gzip and frames of zstd that a record may have in all its layers. A member may be empty: it takes 20
-bytes and no less work than another.
-"""
-OPENING_MAX_S = 2.0
-"""The seconds that the layers of a record may take together. No bound of bytes says how slow the machine is."""
 JSON_VALUES_MAX = 500_000
 """The values of JSON that are read. Each takes up to 100 bytes of memory, where its text has two."""
 JSON_DEPTH_MAX = 100
-SLICE_BYTES = 64 * 1024
-"""The bytes that a decompressor is given at a time."""
-PART_BYTES = 1024 * 1024
-"""The bytes that a decompressor may return at a time."""
-ZSTD_WINDOW_LOG_MAX = 27
-"""The largest window of a frame, as a power of two: a decompressor holds so much (128 MiB), whatever the frame has."""
 STEPS_MAX = 8
 HEX_BYTES_MAX = 64
 """The bytes of binary data that are shown."""
@@ -97,46 +89,6 @@ class Decoded(msgspec.Struct, frozen=True, kw_only=True):
         return head + more
 
 
-class _BoundError(Exception):
-    """A layer goes beyond what the record's budget has left. The message says which bound that is."""
-
-
-class OpeningBudget:
-    """What the opening of one record may take, for all its layers together."""
-
-    def __init__(
-        self,
-        *,
-        bytes_max: int = OPENED_BYTES_MAX,
-        members_max: int = MEMBERS_MAX,
-        time_max_s: float = OPENING_MAX_S,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.bytes_left = bytes_max
-        """The bytes that the layers may still open to."""
-        self._bounds = (bytes_max, members_max, time_max_s)
-        self._members_left = members_max
-        self._clock = clock
-        self._end_s = clock() + time_max_s
-
-    def work(self) -> None:
-        """Look at the time, before one call of a decompressor. Raises an error where it is over."""
-        if self._clock() > self._end_s:
-            raise _BoundError(f"it takes more than {self._bounds[2]:g} s to open")
-
-    def member(self, count: int = 1) -> None:
-        """Count members of gzip, or frames of zstd. Raises an error for too many."""
-        self._members_left -= count
-        if self._members_left < 0:
-            raise _BoundError(f"it has more than {self._bounds[1]} members")
-
-    def spend(self, opened_bytes: int) -> None:
-        """Count bytes that a layer opened to. Raises an error for too many."""
-        self.bytes_left -= opened_bytes
-        if self.bytes_left < 0:
-            raise _BoundError(f"it opens to more than {self._bounds[0]} bytes")
-
-
 def decode(data: bytes, *, opened_bytes_max: int = OPENED_BYTES_MAX, budget: OpeningBudget | None = None) -> Decoded:
     """Open the layers of the data, and say what is inside. Raises nothing, whatever the data is.
 
@@ -178,7 +130,7 @@ def _layer(data: bytes, budget: OpeningBudget) -> tuple[Step, bytes | None] | No
     Return None where there is no layer.
     """
     if data.startswith(b"\x1f\x8b"):
-        return _opened("gzip", "it begins with 1f 8b", lambda: _inflated(data, 31, budget))
+        return _opened("gzip", "it begins with 1f 8b", lambda: inflated(data, 31, budget))
     if data.startswith(b"\x28\xb5\x2f\xfd"):
         return _zstd(data, budget)
     if data.startswith(MAGIC):
@@ -198,82 +150,28 @@ def _opened(
 ) -> tuple[Step, bytes | None] | None:
     try:
         return Step(kind=kind, why=why, schema_id=schema_id), open_it()
-    except _BoundError as fault:
+    except BoundError as fault:
         left = f"{why}; {fault}, and is left closed"
         return Step(kind=kind, why=left, opened=False, schema_id=schema_id), None
     except (zlib.error, binascii.Error, ValueError, EOFError, OSError):
         return None  # the data only begins like this kind
 
 
-def _inflated(data: bytes, window_bits: int, budget: OpeningBudget) -> bytes:
-    """Return what is in the members of gzip, or in one stream of zlib. The data is fed in slices: a decompressor copies
-    all that it was given and has not used, so whole data for each member would take quadratic time.
-    """
-    parts, at, view = [], 0, memoryview(data)
-    while at < len(data):
-        budget.member()
-        machine = zlib.decompressobj(window_bits)
-        given: bytes | memoryview = b""
-        while not machine.eof:
-            budget.work()
-            if not given:
-                given = view[at : at + SLICE_BYTES]
-                at += len(given)
-            part = machine.decompress(given, min(PART_BYTES, budget.bytes_left + 1))
-            if not part and not given:
-                raise EOFError
-            budget.spend(len(part))
-            parts.append(part)
-            given = machine.unconsumed_tail
-        at -= len(machine.unused_data)  # gzip may have several members
-    return b"".join(parts)
-
-
 def _zstd(data: bytes, budget: OpeningBudget) -> tuple[Step, bytes | None] | None:
     why = "it begins with 28 b5 2f fd"
     try:
-        zstd = _zstd_library()
+        zstd = zstd_library()
     except ImportError:
         left = f'{why}; to open it, pip install "shardway[inspect]"'
         return Step(kind="zstd", why=left, opened=False), None
 
     def open_it() -> bytes:
         try:
-            return _decompressed(data, zstd, budget)
+            return decompressed(data, zstd, budget)
         except zstd.ZstdError as fault:
             raise ValueError("no zstd") from fault
 
     return _opened("zstd", why, open_it)
-
-
-def _zstd_library() -> Any:
-    """Return the standard library's module, or its backport before Python 3.14. Raises ImportError without it."""
-    if sys.version_info >= (3, 14):
-        from compression import zstd
-    else:
-        from backports import zstd
-    return zstd
-
-
-def _decompressed(data: bytes, zstd: Any, budget: OpeningBudget) -> bytes:
-    """Return what is in the frames of zstd. The data is fed in slices, as that of gzip is."""
-    parts, at, view = [], 0, memoryview(data)
-    while at < len(data):
-        budget.member()
-        machine = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: ZSTD_WINDOW_LOG_MAX})
-        while not machine.eof:
-            budget.work()
-            given: bytes | memoryview = b""
-            if machine.needs_input:
-                given = view[at : at + SLICE_BYTES]
-                at += len(given)
-            part = machine.decompress(given, min(PART_BYTES, budget.bytes_left + 1))
-            if not part and not given:
-                raise EOFError
-            budget.spend(len(part))
-            parts.append(part)
-        at -= len(machine.unused_data)
-    return b"".join(parts)
 
 
 def _glue(data: bytes, budget: OpeningBudget) -> tuple[Step, bytes | None] | None:
@@ -284,7 +182,7 @@ def _glue(data: bytes, budget: OpeningBudget) -> tuple[Step, bytes | None] | Non
     inner = data[18:]
     if data[1] == 0:
         return Step(kind="glue", why=why, schema_id=str(schema)), inner
-    return _opened("glue", why, lambda: _inflated(inner, 15, budget), str(schema))
+    return _opened("glue", why, lambda: inflated(inner, 15, budget), str(schema))
 
 
 def _from_base64(data: bytes, budget: OpeningBudget) -> bytes:

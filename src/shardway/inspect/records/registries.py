@@ -16,10 +16,10 @@ import msgspec
 
 from shardway.aws.calls.answers import reading
 from shardway.errors import ShardwayError
-from shardway.inspect.records.avro_data import value_of
-from shardway.inspect.records.avro_schemas import AvroError, Type, parse
 from shardway.inspect.records.confluent import SCHEMA_BYTES_MAX, checked_url, text_at
 from shardway.inspect.records.decoding import Decoded, Step
+from shardway.payloads.avro_data import value_of
+from shardway.payloads.avro_schemas import AvroError, Type, parse
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from shardway.errors import ShardwayError
-from shardway.inspect.records.decoding import OPENED_BYTES_MAX, OpeningBudget, decode
+from shardway.inspect.records.decoding import decode
+from shardway.payloads.opening import OPENED_BYTES_MAX, OpeningBudget
 from shardway.pipeline.job.batch.steps import KEPT
 from shardway.pipeline.job.draft.inferred_schema import InferredSchema, members_of, quoted, same_column, shown
 from shardway.pipeline.job.draft.toml import comment, toml_lines, toml_text

@@ -15,10 +15,10 @@ import uuid
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from shardway.inspect.records.avro_schemas import DEPTH_MAX, AvroError
+from shardway.payloads.avro_schemas import DEPTH_MAX, AvroError
 
 if TYPE_CHECKING:
-    from shardway.inspect.records.avro_schemas import Type
+    from shardway.payloads.avro_schemas import Type
 
 
 VALUES_MAX = 200_000

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from shardway.inspect.records.avro_data import VALUES_MAX, value_of
-from shardway.inspect.records.avro_schemas import DEPTH_MAX, AvroError, parse
+from shardway.payloads.avro_data import VALUES_MAX, value_of
+from shardway.payloads.avro_schemas import DEPTH_MAX, AvroError, parse
 
 
 def long(number: int) -> bytes:
