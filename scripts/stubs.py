@@ -19,6 +19,8 @@ LAZY = (
     "shardway.leases",
     "shardway.local",
     "shardway.options",
+    "shardway.pipeline",
+    "shardway.pipeline.job",
     "shardway.statistics",
     "shardway.telemetry",
     "shardway.testing",

@@ -17,8 +17,7 @@ from scripts.stubs import LAZY, stub_of
 ROOT = Path(__file__).resolve().parents[1]
 
 OWN = (
-    "shardway.aws_lambda", "shardway.deserializers", "shardway.fences", "shardway.pipeline", "shardway.pipeline.job",
-    "pyspark_shardway",
+    "shardway.aws_lambda", "shardway.deserializers", "shardway.fences", "pyspark_shardway",
 )  # fmt: skip
 """The public modules that have their names themselves, or import these at once. The others are `LAZY`."""
 PUBLIC = (*LAZY, *OWN)

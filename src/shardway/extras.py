@@ -33,12 +33,16 @@ def needing(extra: str, what: str) -> Iterator[None]:
 def check(extra: str, what: str) -> None:
     """Raise ModuleNotFoundError where a package of an extra is missing, before anything of it is used."""
     for name in PACKAGES[extra]:
-        try:
-            is_there = find_spec(name) is not None
-        except (ImportError, ValueError):  # Something stands in its place, which is no module.
-            is_there = False
-        if not is_there:
+        if not is_installed(name):
             raise missing(extra, what, name)
+
+
+def is_installed(name: str) -> bool:
+    """True where Python finds a top-level module. The module is not imported."""
+    try:
+        return find_spec(name) is not None
+    except (ImportError, ValueError):  # Something stands in its place, which is no module.
+        return False
 
 
 def missing(extra: str, what: str, name: str | None) -> ModuleNotFoundError:

@@ -30,9 +30,9 @@ SPARK = ("pyspark", "pyarrow", "numpy", "pandas", "py4j")
 CLI = ("typer", "click", "rich")
 CONSOLE = "from shardway.cli import main; sys.argv = ['shardway', 'console']; sys.exit(main())"
 CASES: list[tuple[str, tuple[str, ...], str]] = [
-    ("spark", SPARK, "import shardway.pipeline"),
     ("spark", SPARK, "from shardway.pipeline import ParquetFolder"),
-    ("spark", SPARK, "import shardway.pipeline.job"),
+    ("spark", SPARK, "import shardway.pipeline as pipeline; pipeline.decode_json"),
+    ("spark", SPARK, "from shardway.pipeline.job import run_file"),
     ("spark", SPARK, "import pyspark_shardway"),
     ("spark", SPARK, "from shardway.cli import main; sys.argv = ['shardway', 'run', 'x.toml']; sys.exit(main())"),
     ("local", ("httptools",), "from shardway.testing import LocalKinesis; LocalKinesis()"),

@@ -9,7 +9,8 @@ import pyarrow.dataset as ds
 import pytest
 
 from shardway.pipeline import BatchFolder
-from shardway.pipeline.locations import collide, identity, identity_in
+from shardway.pipeline.locations import collide, identity
+from shardway.pipeline.spark_paths import identity_in
 from tests.pipeline.failing import failure
 
 if TYPE_CHECKING:

@@ -88,30 +88,36 @@ def command(
     Exit status: 0 done or stopped, 1 another failure, 2 the job file is wrong, 3 Spark cannot start or lacks a package,
     4 the stream, 5 the transform, 6 a sink, 7 stopped twice, in the middle of a batch.
     """
-    with needing_spark("running a job"):
-        from shardway.pipeline.job.run.program import run_file, schema_json
     if init is not None:
-        from shardway.cli.job_draft import write_draft
-
         if check or schema:
             raise OptionError("--init writes a job file: give --check and --schema in a call of their own")
+        from shardway.cli.job_draft import write_draft
+
         connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
         raise typer.Exit(int(write_draft(init, connection, job)))
     refuse_place(context)
     if schema:
+        from shardway.pipeline.job.file.schema import schema_json
+
         typer.echo(schema_json(), nl=False)
         return
     if job is None:
         raise typer.BadParameter("which one is to be run?", param_hint="JOB.toml")
     if online and not check:
         raise typer.BadParameter("it is a part of --check: a run asks the service anyway", param_hint="--online")
-    status = run_file(
-        job,
-        check=check,
-        online=online,
-        as_json=output is Lines.jsonl,
-        log_level=spark_log.value,
-        metrics_port=metrics_port,
-        payloads=payloads,
-    )
+    as_json = output is Lines.jsonl
+    if check:
+        raise typer.Exit(_check(job, online=online, as_json=as_json))
+    with needing_spark("running a job"):
+        from shardway.pipeline.job.run.program import run_file
+    level = spark_log.value
+    status = run_file(job, as_json=as_json, log_level=level, metrics_port=metrics_port, payloads=payloads)
     raise typer.Exit(int(status))
+
+
+def _check(job: Path, *, online: bool, as_json: bool) -> int:
+    """Check a job file, which needs no PySpark, and return the exit status."""
+    from shardway.pipeline.job.run.check import check_file
+    from shardway.pipeline.job.run.output import RunOutput
+
+    return int(check_file(job, online=online, show=RunOutput(as_json=as_json)))

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from shardway.errors import OptionError
+from shardway.extras import is_installed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,5 +25,6 @@ def needing_spark(what: str) -> Iterator[None]:
     except ModuleNotFoundError as fault:
         if fault.name is None or fault.name.partition(".")[0] not in _PACKAGES:
             raise
-        why = " (this is PySpark's client, which only speaks to a Connect server)" if fault.name == "py4j" else ""
+        client = fault.name == "py4j" and is_installed("pyspark")
+        why = " (this is PySpark's client, which only speaks to a Connect server)" if client else ""
         raise OptionError(f'{what} needs Spark itself{why}: pip install "shardway[spark]"') from fault

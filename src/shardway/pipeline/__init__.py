@@ -10,43 +10,47 @@ query's numbers. Below these are the talks with Spark: ``dataframes``, ``jvm``, 
 ``hadoop_files``. ``job`` runs job files, which are made of all that.
 """
 
+from __future__ import annotations
+
 from shardway.extras import needing
+from shardway.public import loaded_from
 
-with needing("spark", "shardway.pipeline"):
-    from shardway.pipeline.batches import POSITION, position_order, read_once, sort_by_key
-    from shardway.pipeline.decode import decode_bytes, decode_json, decode_text, explain_json, split
-    from shardway.pipeline.deduplication import deduplicate
-    from shardway.pipeline.listener import MetricsListener
-    from shardway.pipeline.parquet_folder import BatchFolder, ParquetFolder
-    from shardway.pipeline.removed_rows import late_rows
-    from shardway.pipeline.stamped_rows import deduplicate_by_stamps, open_stamps
-    from shardway.pipeline.stream_metrics import StreamMetrics, observed, stream_metrics
-    from shardway.pipeline.tables.delta import DeltaSink, delta_settings
-    from shardway.pipeline.tables.iceberg import IcebergSink
-    from shardway.spark.columns import ALL_COLUMNS
+_HOMES = {
+    "ALL_COLUMNS": "shardway.spark.columns",
+    "BatchFolder": "shardway.pipeline.parquet_folder",
+    "DeltaSink": "shardway.pipeline.tables.delta",
+    "IcebergSink": "shardway.pipeline.tables.iceberg",
+    "MetricsListener": "shardway.pipeline.listener",
+    "POSITION": "shardway.spark.columns",
+    "ParquetFolder": "shardway.pipeline.parquet_folder",
+    "StreamMetrics": "shardway.pipeline.stream_metrics",
+    "decode_bytes": "shardway.pipeline.decode",
+    "decode_json": "shardway.pipeline.decode",
+    "decode_text": "shardway.pipeline.decode",
+    "deduplicate": "shardway.pipeline.deduplication",
+    "deduplicate_by_stamps": "shardway.pipeline.stamped_rows",
+    "delta_settings": "shardway.pipeline.tables.delta",
+    "explain_json": "shardway.pipeline.decode",
+    "late_rows": "shardway.pipeline.removed_rows",
+    "observed": "shardway.pipeline.stream_metrics",
+    "open_stamps": "shardway.pipeline.stamped_rows",
+    "position_order": "shardway.pipeline.batches",
+    "read_once": "shardway.pipeline.batches",
+    "sort_by_key": "shardway.pipeline.batches",
+    "split": "shardway.pipeline.decode",
+    "stream_metrics": "shardway.pipeline.stream_metrics",
+}
+"""The module of each name: that one is loaded for it, and no other, so that a job file is checked without PySpark."""
 
-__all__ = [
-    "ALL_COLUMNS",
-    "POSITION",
-    "BatchFolder",
-    "DeltaSink",
-    "IcebergSink",
-    "MetricsListener",
-    "ParquetFolder",
-    "StreamMetrics",
-    "decode_bytes",
-    "decode_json",
-    "decode_text",
-    "deduplicate",
-    "deduplicate_by_stamps",
-    "delta_settings",
-    "explain_json",
-    "late_rows",
-    "observed",
-    "open_stamps",
-    "position_order",
-    "read_once",
-    "sort_by_key",
-    "split",
-    "stream_metrics",
-]
+__all__ = [*_HOMES]
+
+_load = loaded_from(__name__, _HOMES)
+
+
+def __getattr__(name: str) -> object:
+    with needing("spark", f"{__name__}.{name}"):
+        return _load(name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark.errors import PySparkException
 
 from shardway.errors import OptionError
-from shardway.pipeline.jvm import Py4JError
+from shardway.pipeline.py4j_error import Py4JError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

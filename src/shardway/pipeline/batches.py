@@ -38,10 +38,6 @@ def read_once(batch: DataFrame) -> Iterator[DataFrame]:
         kept.unpersist()
 
 
-POSITION = ("stream", "shard_id", "sequence_number", "sub_sequence_number")
-"""The columns that together name one user record of one stream."""
-
-
 def position_order() -> list[Column]:
     """Return what to sort by to have the records of one partition key in the order in which they were written.
 

@@ -8,9 +8,10 @@ from pyspark.sql import Window
 from pyspark.sql import functions as fn
 
 from shardway.errors import OptionError
-from shardway.pipeline.batches import POSITION, position_order
+from shardway.pipeline.batches import position_order
 from shardway.pipeline.dataframes import column_or_null, is_stream, with_column, without
 from shardway.pipeline.decode import REASON
+from shardway.spark.columns import POSITION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 
 from shardway.errors import OptionError
 from shardway.pipeline.dataframes import check_classic
-from shardway.pipeline.jvm import Py4JError
+from shardway.pipeline.py4j_error import Py4JError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

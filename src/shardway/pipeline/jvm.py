@@ -1,5 +1,4 @@
-"""Call into Spark's JVM: the error of a call, also where there is no JVM, as a Spark Connect client has no py4j; and
-what each batch asks in the same words, which is made once and only sent for each batch.
+"""Call into Spark's JVM: what each batch asks in the same words is made once, and only sent for each batch.
 
 Each function of ``pyspark.sql.functions`` is a dozen questions to Spark's JVM, and each class that is looked up by
 its name is searched for in all packages that PySpark imports. What is made so knows no DataFrame, and serves all of
@@ -16,14 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pyspark.sql import Column, SparkSession
-
-
-try:
-    from py4j.protocol import Py4JError as Py4JError  # type: ignore[import-untyped]
-except ModuleNotFoundError:
-
-    class Py4JError(Exception):  # type: ignore[no-redef]
-        """A stand-in that is never raised: nothing calls into a JVM here."""
 
 
 def java_column(column: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from shardway.pipeline.jvm import Py4JError
+from shardway.pipeline.py4j_error import Py4JError
 from shardway.pipeline.query_numbers import BatchNumbers, QueryNumbers
 from shardway.pipeline.stream_metrics import OBSERVATION, stream_metrics
 

@@ -10,15 +10,6 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from typing import TYPE_CHECKING, Any
-
-from pyspark.errors import PySparkException
-
-from shardway.pipeline.jvm import Py4JError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 """The pattern of a path with a scheme as Hadoop reads it: the scheme lies before the first colon, if no slash lies
@@ -43,24 +34,6 @@ def identity(path: str) -> str:
         return "file:" + os.path.realpath(rest or "/")
     folder = posixpath.normpath("/" + rest.lstrip("/"))
     return f"{_SAME_SYSTEM.get(scheme, scheme)}://{authority.lower()}{folder}"
-
-
-def identity_in(spark: SparkSession, path: str) -> str:
-    """Return the ``identity`` of what this Spark makes of the path: one without a scheme may be of another file
-    system.
-    """
-    return identity(qualified(spark, path))
-
-
-def qualified(spark: Any, path: str) -> str:
-    """Return the path with its file system and from its root, as Spark's writers take it; where Spark cannot tell, the
-    path as it is.
-    """
-    try:
-        found = spark._jvm.org.apache.hadoop.fs.Path(path)
-        return str(found.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).makeQualified(found))
-    except (Py4JError, AttributeError, TypeError, PySparkException):  # a Connect session; no such file system
-        return path
 
 
 def collide(one: str, other: str) -> bool:

@@ -32,12 +32,13 @@ from pyspark.sql import functions as fn
 
 from shardway.errors import OptionError
 from shardway.pipeline.batch_runs import BatchRun, one_write, query_run
-from shardway.pipeline.batches import POSITION, sort_by_key
+from shardway.pipeline.batches import sort_by_key
 from shardway.pipeline.dataframes import check_classic
 from shardway.pipeline.file_layout import ARRIVAL, HOUR, few_files, hour_of, with_what_is_observed
 from shardway.pipeline.hadoop_files import HadoopFiles, files_for
 from shardway.pipeline.jvm import java_column, java_seq
-from shardway.pipeline.locations import identity_in
+from shardway.pipeline.spark_paths import identity_in
+from shardway.spark.columns import POSITION
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -11,10 +11,11 @@ from pyspark.sql import Window
 from pyspark.sql import functions as fn
 
 from shardway.errors import OptionError
-from shardway.pipeline.batches import POSITION, position_order
+from shardway.pipeline.batches import position_order
 from shardway.pipeline.dataframes import columns_of, is_stream, with_column, without
 from shardway.pipeline.deduplication import ALONE, ARRIVAL, RANK, deduplicate
 from shardway.spark import stamps
+from shardway.spark.columns import POSITION
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

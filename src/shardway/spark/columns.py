@@ -14,6 +14,9 @@ COLUMNS = (
 )
 """The columns of the source, in the order of its schema."""
 
+POSITION = ("stream", "shard_id", "sequence_number", "sub_sequence_number")
+"""The columns that together name one user record of one stream."""
+
 SPARK_TYPES = {
     "partition_key": "string",
     "data": "binary",

@@ -11,7 +11,7 @@ import pytest
 
 from shardway.pipeline.job import ExitCode, JobFileError, job_schema, load_job
 from shardway.pipeline.job.file import model
-from shardway.pipeline.job.run.program import schema_json
+from shardway.pipeline.job.file.schema import schema_json
 from tests.pipeline.job.job_files import GOOD
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -15,7 +15,7 @@ from shardway.pipeline.job.file.model import Job, Sink
 from shardway.pipeline.job.session import packages
 from shardway.pipeline.job.session.packages import TABLE_PACKAGES, Spark
 from shardway.pipeline.job.sinks.delivery import deliveries
-from shardway.pipeline.job.sinks.formats import with_tables
+from shardway.pipeline.job.sinks.table_sinks import with_tables
 from tests.pipeline.job.job_files import GOOD
 from tests.pipeline.job.job_running import HEAD, ONCE, World
 
@@ -165,7 +165,9 @@ def test_packages_of_a_cluster_are_found(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert packages.missing("delta", {}, Spark("4.2.0", "2.13")) == ""
     assert "its package here is for Spark 4.2" in packages.missing("delta", {}, spark)
     (tmp_path / "jars" / "scala-library-2.14.1.jar").touch()
-    assert packages.local_versions().scala == "2.14"
+    found = packages.local_versions()
+    assert found is not None
+    assert found.scala == "2.14"
 
 
 def test_the_session_is_set_up_for_delta() -> None:

@@ -5,22 +5,33 @@ writes one batch of it, and ``sinks``. ``session`` starts Spark, ``functions`` f
 how a run ended, and ``draft`` makes a job file of a stream's records.
 """
 
-from shardway.pipeline.job.errors.exit_codes import ExitCode
-from shardway.pipeline.job.file.faults import JobFileError
-from shardway.pipeline.job.file.job_file import JobFile, load_job
-from shardway.pipeline.job.file.model import Job
-from shardway.pipeline.job.file.schema import job_schema
-from shardway.pipeline.job.run.program import run_file
-from shardway.pipeline.job.sinks.delivery import Delivery, deliveries
+from __future__ import annotations
 
-__all__ = [
-    "Delivery",
-    "ExitCode",
-    "Job",
-    "JobFile",
-    "JobFileError",
-    "deliveries",
-    "job_schema",
-    "load_job",
-    "run_file",
-]
+from shardway.extras import needing
+from shardway.public import loaded_from
+
+_HOMES = {
+    "Delivery": "shardway.pipeline.job.sinks.delivery",
+    "ExitCode": "shardway.pipeline.job.errors.exit_codes",
+    "Job": "shardway.pipeline.job.file.model",
+    "JobFile": "shardway.pipeline.job.file.job_file",
+    "JobFileError": "shardway.pipeline.job.file.faults",
+    "deliveries": "shardway.pipeline.job.sinks.delivery",
+    "job_schema": "shardway.pipeline.job.file.schema",
+    "load_job": "shardway.pipeline.job.file.job_file",
+    "run_file": "shardway.pipeline.job.run.program",
+}
+"""The module of each name. Those of a job's file and of its check need no PySpark."""
+
+__all__ = [*_HOMES]
+
+_load = loaded_from(__name__, _HOMES)
+
+
+def __getattr__(name: str) -> object:
+    with needing("spark", f"{__name__}.{name}"):
+        return _load(name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -15,8 +15,9 @@ from pyspark.errors import AnalysisException, PySparkException
 from shardway.errors import OptionError
 from shardway.pipeline.causes import has_condition
 from shardway.pipeline.file_layout import ARRIVAL, few_files
-from shardway.pipeline.jvm import Py4JError
-from shardway.pipeline.locations import qualified
+from shardway.pipeline.py4j_error import Py4JError
+from shardway.pipeline.spark_paths import qualified
+from shardway.pipeline.tables.commit_keys import RESERVED_OPTIONS
 from shardway.pipeline.tables.table_sink import Commit, History, NewestCommit, TableSink, newest_of
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class DeltaSink(TableSink):
     ``delta.setTransactionRetentionDuration`` forgets a writer after that time.
     """
 
-    RESERVED = ("txnappid", "txnversion", "usermetadata", "path")
+    RESERVED = RESERVED_OPTIONS["delta"]
 
     def __init__(
         self,

@@ -17,6 +17,15 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as fn
 
 from shardway.pipeline.file_layout import ARRIVAL, few_files
+from shardway.pipeline.tables.commit_keys import (
+    ICEBERG_BATCH,
+    ICEBERG_BOUNDS,
+    ICEBERG_OURS,
+    ICEBERG_PROPERTY,
+    ICEBERG_QUERY,
+    ICEBERG_WRITER,
+    RESERVED_OPTIONS,
+)
 from shardway.pipeline.tables.table_sink import Commit, History, TableSink, newest_of
 
 if TYPE_CHECKING:
@@ -25,10 +34,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-_PREFIX = "snapshot-property."
-_OURS = "shardway."
-_SUMMARY_WRITER, _BATCH = _OURS + "writer", _OURS + "batch"
-_BOUNDS, _QUERY = _OURS + "bounds", _OURS + "query"
 _BRANCH = "branch"
 
 
@@ -47,7 +52,7 @@ class IcebergSink(TableSink):
     Only one driver may write at a time: of two that write one batch at the same moment both could commit.
     """
 
-    RESERVED = tuple(_PREFIX + name for name in (_SUMMARY_WRITER, _BATCH, _BOUNDS, _QUERY))
+    RESERVED = RESERVED_OPTIONS["iceberg"]
 
     def __init__(
         self,
@@ -65,14 +70,18 @@ class IcebergSink(TableSink):
     def _append(self, rows: DataFrame, commit: Commit) -> None:
         spark = rows.sparkSession
         self._make_if_missing(spark, rows)
-        about = {_SUMMARY_WRITER: commit.writer, _BATCH: str(commit.batch_id)}
-        about |= {name: text for name, text in ((_BOUNDS, commit.bounds), (_QUERY, commit.query)) if text is not None}
+        about = {ICEBERG_WRITER: commit.writer, ICEBERG_BATCH: str(commit.batch_id)}
+        about |= {
+            name: text
+            for name, text in ((ICEBERG_BOUNDS, commit.bounds), (ICEBERG_QUERY, commit.query))
+            if text is not None
+        }
         with few_files(spark):
             # A table with partitions distributes rows by them itself.
             writing = (rows if self._partition_by else rows.hint("rebalance")).writeTo(self._place)
             writing = writing.options(**self._options)
             for name, value in about.items():
-                writing = writing.option(_PREFIX + name, value)
+                writing = writing.option(ICEBERG_PROPERTY + name, value)
             writing.append()
 
     def _make(self, rows: DataFrame) -> None:
@@ -88,7 +97,7 @@ class IcebergSink(TableSink):
         heads = spark.sql(f"SELECT name, snapshot_id FROM {self._place}.refs").collect()  # noqa: S608
         snapshots = spark.sql(
             "SELECT snapshot_id, parent_id, unix_millis(committed_at) AS at_ms, map_filter(summary, (name, value) -> "  # noqa: S608
-            f"startswith(name, '{_OURS}')) AS ours FROM {self._place}.snapshots"
+            f"startswith(name, '{ICEBERG_OURS}')) AS ours FROM {self._place}.snapshots"
         ).collect()
         head = next((row["snapshot_id"] for row in heads if row["name"] == self._ref), None)
         return _descent({row["snapshot_id"]: row for row in snapshots}, head, writer)
@@ -103,7 +112,7 @@ def _descent(snapshots: Mapping[int, Any], head: int | None, writer: str) -> His
         if snapshot is None:  # it has expired
             return History(newest_of(commits), since_s)
         said = snapshot["ours"] or {}
-        if said.get(_SUMMARY_WRITER) == writer:
-            commits.append(Commit(writer, int(said[_BATCH]), said.get(_BOUNDS), said.get(_QUERY)))
+        if said.get(ICEBERG_WRITER) == writer:
+            commits.append(Commit(writer, int(said[ICEBERG_BATCH]), said.get(ICEBERG_BOUNDS), said.get(ICEBERG_QUERY)))
         at, since_s = snapshot["parent_id"], snapshot["at_ms"] / 1000
     return History(newest_of(commits))

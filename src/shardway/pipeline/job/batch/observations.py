@@ -17,9 +17,10 @@ from pyspark.sql import functions as fn
 from pyspark.sql.types import StructType
 
 from shardway.errors import ShardwayError
-from shardway.pipeline.batches import POSITION
 from shardway.pipeline.decode import REASON, VALUE
-from shardway.pipeline.jvm import Py4JError, java_column, java_seq
+from shardway.pipeline.jvm import java_column, java_seq
+from shardway.pipeline.py4j_error import Py4JError
+from shardway.spark.columns import POSITION
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

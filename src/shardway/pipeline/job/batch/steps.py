@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as fn
 
 from shardway.errors import OptionError, ShardwayError
-from shardway.pipeline.batches import POSITION
 from shardway.pipeline.decode import REASON, VALUE, decode_bytes, decode_json, decode_text, explain_json
 from shardway.pipeline.deduplication import deduplicate
-from shardway.pipeline.job.file.model import as_options
+from shardway.pipeline.job.file.model import KEPT, as_options
 from shardway.pipeline.job.functions import load_function
 from shardway.pipeline.job.session import packages
 from shardway.pipeline.stamped_rows import deduplicate_by_stamps, open_stamps
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 
 
 UNREADABLE = {"avro": "not of the Avro schema", "protobuf": "not of the Protobuf message"}
-KEPT = ("partition_key", *POSITION, "approximate_arrival_timestamp")
-"""The source's columns that rows keep beside their value, where no transform says otherwise."""
 _CLASSES = {
     "avro": "org.apache.spark.sql.avro.AvroDataToCatalyst",
     "protobuf": "org.apache.spark.sql.protobuf.ProtobufDataToCatalyst",

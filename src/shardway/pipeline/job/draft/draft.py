@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 from shardway.errors import ShardwayError
 from shardway.inspect.records.decoding import decode
 from shardway.payloads.opening import OPENED_BYTES_MAX, OpeningBudget
-from shardway.pipeline.job.batch.steps import KEPT
 from shardway.pipeline.job.draft.inferred_schema import InferredSchema, members_of, quoted, same_column, shown
 from shardway.pipeline.job.draft.toml import comment, toml_lines, toml_text
+from shardway.pipeline.job.file.model import KEPT
 from shardway.spark.stamps import open_sealed
 
 if TYPE_CHECKING:

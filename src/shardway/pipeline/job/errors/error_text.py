@@ -24,7 +24,7 @@ from shardway.pipeline.causes import (
     place_of,
     whole_text,
 )
-from shardway.pipeline.jvm import Py4JError
+from shardway.pipeline.py4j_error import Py4JError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

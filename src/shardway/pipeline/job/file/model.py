@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from shardway.spark.columns import POSITION
 from shardway.spark.options.parsing import parse_sink_options
 from shardway.spark.options.sink_columns import sink_columns
 
@@ -28,6 +29,8 @@ Port = Annotated[int, Meta(ge=0, le=65_535)]
 Seconds = Annotated[float, Meta(gt=0)]
 Span = Annotated[str, Meta(pattern=r"^\s*\d+\s*(millisecond|second|minute|hour|day)s?\s*$")]
 Function = Annotated[str, Meta(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
+KEPT = ("partition_key", *POSITION, "approximate_arrival_timestamp")
+"""The source's columns that rows keep beside their value, where no transform says otherwise."""
 SPAN_EXAMPLE = '"10 seconds"'
 FUNCTION_EXAMPLE = '"orders:clean"'
 

@@ -7,11 +7,10 @@ import re
 from typing import TYPE_CHECKING
 
 from shardway.errors import OptionError
-from shardway.pipeline.job.batch.steps import KEPT
 from shardway.pipeline.job.file.ddl import ddl_faults, field_names
 from shardway.pipeline.job.file.faults import Fault, nearest
-from shardway.pipeline.job.file.model import Job, as_options
-from shardway.pipeline.job.functions import load_function
+from shardway.pipeline.job.file.model import KEPT, Job, as_options
+from shardway.pipeline.job.functions import NoSparkError, load_function
 from shardway.pipeline.job.sinks.formats import FOLDER_FORMATS, KNOWN_FORMATS, is_folder, is_table, reserved_options
 from shardway.pipeline.locations import collide, identity
 from shardway.spark.columns import SPARK_TYPES
@@ -203,6 +202,8 @@ def _function(name: str | None, path: KeyPath, folder: Path) -> list[Fault]:
         return []
     try:
         load_function(name, folder)
+    except NoSparkError:
+        return []  # nothing is known of it: the check notes that
     except OptionError as error:
         return [Fault(path, str(error))]
     return []

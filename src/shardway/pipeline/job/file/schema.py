@@ -36,6 +36,11 @@ def job_schema() -> dict[str, Any]:
     }
 
 
+def schema_json() -> str:
+    """Return the JSON schema of a job file as text, as it stands in the repository."""
+    return msgspec.json.format(msgspec.json.encode(job_schema()), indent=2).decode() + "\n"
+
+
 def _open(value: Any) -> Any:
     """Let ``${NAME}`` stand where text of a pattern, a choice or no text at all is wanted."""
     if isinstance(value, list):

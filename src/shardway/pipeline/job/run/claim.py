@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from shardway.pipeline.hadoop_files import HadoopFiles
-from shardway.pipeline.jvm import Py4JError
+from shardway.pipeline.py4j_error import Py4JError
 from shardway.shown import one_line
 from shardway.tasks import logged, thread
 

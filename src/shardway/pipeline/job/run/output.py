@@ -8,20 +8,22 @@ from typing import TYPE_CHECKING, Any, TextIO
 import msgspec
 
 from shardway import shown
-from shardway.pipeline.job.run.reports import LAG, BatchReport, StateReport, Totals
 
 if TYPE_CHECKING:
     from shardway.aws.kinesis import StreamSummary
     from shardway.pipeline.job.errors.exit_codes import ExitCode
     from shardway.pipeline.job.file.job_file import JobFile
+    from shardway.pipeline.job.run.reports import BatchReport, StateReport, Totals
     from shardway.pipeline.job.sinks.delivery import Delivery
 
 
 class RunOutput:
-    """Writes what happens to ``out``, and what is wrong to ``errors``."""
+    """Writes what happens to ``out``, and what is wrong to ``errors``. ``lag``: the words for ``lag_s`` of a batch."""
 
-    def __init__(self, *, as_json: bool, out: TextIO | None = None, errors: TextIO | None = None) -> None:
-        self.as_json = as_json
+    def __init__(
+        self, *, as_json: bool, lag: str = "lag", out: TextIO | None = None, errors: TextIO | None = None
+    ) -> None:
+        self.as_json, self._lag = as_json, lag
         self._out = sys.stdout if out is None else out
         self._errors = sys.stderr if errors is None else errors
 
@@ -78,7 +80,7 @@ class RunOutput:
     def batch(self, report: BatchReport) -> None:
         """Show the report of a batch that is committed."""
         self._event("batch", **msgspec.to_builtins(report))
-        lag = ", ".join(f"{LAG} {seconds:,.1f} s" for seconds in report.lag_s.values())
+        lag = ", ".join(f"{self._lag} {seconds:,.1f} s" for seconds in report.lag_s.values())
         self._text(
             f"batch {report.batch}: {report.rows:,} records in {report.seconds:,.1f} s ({report.rows_per_s:,.0f}/s), "
             f"{lag}, {report.dead_letters:,} dead letters, {report.duplicates:,} duplicates, {report.late:,} late"
@@ -114,7 +116,7 @@ class RunOutput:
             ),
             *([("losses", f"{totals.possible_losses:,} possible")] if totals.possible_losses else []),
             *([("state", _state(totals.state))] if totals.state is not None else []),
-            *((f"{LAG} of {stream}", f"{lag:,.1f} s") for stream, lag in totals.lag_s.items()),
+            *((f"{self._lag} of {stream}", f"{lag:,.1f} s") for stream, lag in totals.lag_s.items()),
         ):
             lines.append(f"  {label:<14} {value}")
         self._text("\n".join(lines))

@@ -16,7 +16,7 @@ from shardway.pipeline.hadoop_files import LocalFiles
 from shardway.pipeline.job.errors.exit_codes import ExitCode, StepError
 from shardway.pipeline.job.file.faults import Fault
 from shardway.pipeline.job.run.claim import GONE_S, Claim, ClaimTakenError, hold, owner_of, process_fields
-from shardway.pipeline.jvm import Py4JError
+from shardway.pipeline.py4j_error import Py4JError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

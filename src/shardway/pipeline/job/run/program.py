@@ -9,29 +9,24 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from shardway.errors import OptionError
 from shardway.pipeline.job.errors.exit_codes import ExitCode, StepError
-from shardway.pipeline.job.file.faults import Fault, JobFileError
+from shardway.pipeline.job.file.faults import JobFileError
 from shardway.pipeline.job.file.job_file import load_job
-from shardway.pipeline.job.file.one_batch import one_batch_notes
-from shardway.pipeline.job.file.schema import job_schema
+from shardway.pipeline.job.run.check import check_file, show_checked, show_wrong
 from shardway.pipeline.job.run.output import RunOutput
 from shardway.pipeline.job.run.query import run_job
+from shardway.pipeline.job.run.reports import LAG
 from shardway.pipeline.job.run.stopping import Stopping
-from shardway.pipeline.job.run.stream_check import StreamCheck, ask
-from shardway.pipeline.job.session.packages import unpublished
+from shardway.pipeline.job.run.stream_check import StreamCheck
 from shardway.pipeline.job.session.session import session_of, submitted
-from shardway.pipeline.job.sinks.delivery import deliveries
-from shardway.pipeline.job.sinks.formats import is_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from shardway.pipeline.job.file.job_file import JobFile
     from shardway.pipeline.job.file.model import Metrics
     from shardway.telemetry.exporting import Exporter
 
@@ -54,16 +49,12 @@ def run_file(
     asks the service for the stream. ``metrics_port`` takes the place of the file's port. ``payloads``: errors are shown
     with the values of rows that they have.
     """
-    show, began_s = RunOutput(as_json=as_json), time.time()
+    show, began_s = RunOutput(as_json=as_json, lag=LAG), time.time()
+    if check:
+        return check_file(path, online=online, show=show)
     try:
         job_file = replace(load_job(path), payloads=payloads)
-        notes = one_batch_notes(job_file.job, job_file.folder)
-        show.checked(job_file, deliveries(job_file.job), [job_file.fault_text(note) for note in notes])
-        check_packages(job_file)
-        if check:
-            if online:
-                show.found(ask(job_file))
-            return ExitCode.DONE
+        show_checked(job_file, show)
         stream_check = StreamCheck(job_file)
         with exporters_of(job_file.job.metrics, metrics_port, show) as on_event:
             spark = session_of(job_file, log_level=log_level, check=stream_check)
@@ -74,22 +65,8 @@ def run_file(
             finally:
                 with suppress(Py4JError, OSError):  # Spark's Java may be gone
                     spark.stop()
-    except JobFileError as error:
-        show.wrong(error.faults, ExitCode.WRONG_JOB)
-        return ExitCode.WRONG_JOB
-    except StepError as error:
-        show.wrong([str(error)], error.code, error.step)
-        return error.code
-
-
-def check_packages(job_file: JobFile) -> None:
-    """Raise StepError (NOT_READY) where a sink is a table of a format that has no package for this Spark."""
-    job = job_file.job
-    for number, sink in enumerate(job.sinks):
-        what = unpublished(sink.format or "", job.spark) if is_table(sink) else ""
-        if what:
-            fault = Fault(("sinks", number, "format"), what)
-            raise StepError(job_file.fault_text(fault), step=fault.place, code=ExitCode.NOT_READY)
+    except (JobFileError, StepError) as error:
+        return show_wrong(error, show)
 
 
 @contextmanager
@@ -127,11 +104,6 @@ def exporters_of(given: Metrics, port: int | None, show: RunOutput) -> Iterator[
         except OptionError as error:
             raise StepError(f"metrics: {error}", step="metrics", code=ExitCode.NOT_READY) from error
         yield together(*found)
-
-
-def schema_json() -> str:
-    """Return the JSON schema of a job file as text, as it stands in the repository."""
-    return msgspec.json.format(msgspec.json.encode(job_schema()), indent=2).decode() + "\n"
 
 
 def main(arguments: list[str] | None = None) -> int:

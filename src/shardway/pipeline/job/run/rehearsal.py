@@ -17,7 +17,7 @@ from shardway.pipeline.job.file.faults import Fault, JobFileError
 from shardway.pipeline.job.file.rules import place_faults
 from shardway.pipeline.job.run.places import unwritable
 from shardway.pipeline.job.sinks.targets import require_format
-from shardway.pipeline.locations import identity_in
+from shardway.pipeline.spark_paths import identity_in
 from shardway.spark.columns import SCHEMA
 
 if TYPE_CHECKING:

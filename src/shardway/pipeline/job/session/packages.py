@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 import re
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
-
-import pyspark
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,7 +91,7 @@ def unpublished(name: str, settings: Mapping[str, Scalar], spark: Spark | None =
     """
     spark = local_versions() if spark is None else spark
     by_spark = TABLE_PACKAGES[name]
-    if spark.short in by_spark or _is_elsewhere(settings):
+    if spark is None or spark.short in by_spark or _is_elsewhere(settings):
         return ""
     given = " ".join([*(str(settings.get(one, "")) for one in _GIVEN), *options_given_here()])
     found = _FOR_SPARK[name].search(given)
@@ -120,6 +120,8 @@ def missing(name: str, settings: Mapping[str, Scalar], spark: Spark | None = Non
     A cluster may have the package elsewhere: so the text is a note, and no fault.
     """
     spark = local_versions() if spark is None else spark
+    if spark is None:
+        return "Spark needs its package; which one it is depends on the version of PySpark, and none is installed here"
     given = " ".join([*(str(settings.get(name, "")) for name in _GIVEN), *options_given_here()])
     if _NAMED[name] not in given:
         return f"Spark needs its package, which is not named here: {hint(name, spark)}"
@@ -140,8 +142,14 @@ def packages_named(settings: Mapping[str, Scalar]) -> list[str]:
     return list(dict.fromkeys(one.strip() for one in named.split(",") if one.strip()))
 
 
-def local_versions() -> Spark:
-    """Return the versions of the Spark that ``shardway run`` starts on this machine."""
+def local_versions() -> Spark | None:
+    """Return the versions of the Spark that ``shardway run`` starts on this machine; None where PySpark is not
+    installed.
+    """
+    try:
+        pyspark = import_module("pyspark")  # a cluster has it on Python's path, where nothing says that it is installed
+    except ModuleNotFoundError:
+        return None
     names = [path.name for path in _jars().glob("scala-library-*.jar")]
     scala = re.search(r"scala-library-(\d+\.\d+)", " ".join(names))
     return Spark(pyspark.__version__, scala[1] if scala else "2.13")
@@ -149,7 +157,13 @@ def local_versions() -> Spark:
 
 def spark_home() -> Path:
     """Return the folder of the Spark that ``shardway run`` starts on this machine."""
-    return Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
+    given = os.environ.get("SPARK_HOME")
+    if given:
+        return Path(given)
+    found = find_spec("pyspark")
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin).parent
 
 
 def _jars() -> Path:

@@ -21,7 +21,7 @@ from shardway.pipeline.job.session.java import java_version, start_java, why_jav
 from shardway.pipeline.job.session.packages import OPTIONS, packages_named, spark_home
 from shardway.pipeline.job.session.repositories import with_repositories
 from shardway.pipeline.job.session.state_store import set_state_store
-from shardway.pipeline.job.sinks.formats import with_tables
+from shardway.pipeline.job.sinks.table_sinks import with_tables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,18 +1,15 @@
-"""Name the formats of sinks: folders of files, tables, and what a table needs of Spark."""
+"""Name the formats of sinks: folders of files, tables, and what else Spark has."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from shardway.pipeline.job.file.model import as_options
-from shardway.pipeline.tables.delta import DeltaSink, delta_settings
-from shardway.pipeline.tables.iceberg import IcebergSink
+from shardway.pipeline.tables.commit_keys import RESERVED_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from shardway.pipeline.job.file.model import Job, Sink
-    from shardway.pipeline.tables.table_sink import TableSink
+    from shardway.pipeline.job.file.model import Sink
 
 
 FOLDER_FORMATS = ("parquet", "json", "orc", "csv")
@@ -47,32 +44,7 @@ def is_table(sink: Sink) -> bool:
     return sink.format in TABLE_FORMATS and sink.mode == "append"
 
 
-_EXTENSIONS = "spark.sql.extensions"
-
-
-def table_sink_of(sink: Sink) -> TableSink:
-    """Return the sink that writes each batch once. Raises OptionError for an option that it sets itself."""
-    options = as_options(sink.options)
-    if sink.format == "delta":
-        return DeltaSink(sink.path, table=sink.table, partition_by=sink.partition_by, time=sink.time, options=options)
-    assert sink.table is not None
-    return IcebergSink(sink.table, partition_by=sink.partition_by, time=sink.time, options=options)
-
-
 def reserved_options(sink: Sink) -> list[str]:
     """Return the given options of a table's sink that it sets itself."""
-    reserved = {"delta": DeltaSink.RESERVED, "iceberg": IcebergSink.RESERVED}.get(sink.format or "", ())
+    reserved = RESERVED_OPTIONS.get(sink.format or "", ())
     return [name for name in sink.options if name.lower() in reserved]
-
-
-def with_tables(job: Job, settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the session's settings, and those that Delta needs where a sink is one of its tables and they are not
-    given.
-    """
-    if not any(sink.format == "delta" for sink in job.sinks):
-        return dict(settings)
-    needed = delta_settings()
-    extensions = [name for name in settings.get(_EXTENSIONS, "").split(",") if name]
-    if needed[_EXTENSIONS] not in extensions:
-        extensions.append(needed[_EXTENSIONS])
-    return {**needed, **settings, _EXTENSIONS: ",".join(extensions)}

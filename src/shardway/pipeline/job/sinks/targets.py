@@ -24,8 +24,8 @@ from shardway.pipeline.job.sinks.formats import (
     is_folder,
     is_table,
     stream_of,
-    table_sink_of,
 )
+from shardway.pipeline.job.sinks.table_sinks import table_sink_of
 from shardway.pipeline.parquet_folder import BatchFolder, StagedBatch
 
 if TYPE_CHECKING:
