@@ -119,4 +119,7 @@ def _in_utc(moment: dt.datetime | None) -> dt.datetime | None:
     """DMS writes UTC, and says so by a Z; a moment without a zone is one of UTC, too."""
     if moment is None:
         return None
-    return moment.replace(tzinfo=dt.UTC) if moment.tzinfo is None else moment.astimezone(dt.UTC)
+    try:
+        return moment.replace(tzinfo=dt.UTC) if moment.tzinfo is None else moment.astimezone(dt.UTC)
+    except OverflowError:
+        raise PayloadError(f"it is no {WHAT}: its time is not of the years 1 to 9999") from None

@@ -9,9 +9,10 @@ import binascii
 import datetime as dt
 import re
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from shardway.errors import PayloadError
 from shardway.payloads.json_text import exact_json, value_as
@@ -36,7 +37,7 @@ class _Images(msgspec.Struct, frozen=True, kw_only=True):
     old_image: _Typed | None = msgspec.field(name="OldImage", default=None)
     created: int | None = msgspec.field(name="ApproximateCreationDateTime", default=None)
     precision: str = msgspec.field(name="ApproximateCreationDateTimePrecision", default="MILLISECOND")
-    size_bytes: int | None = msgspec.field(name="SizeBytes", default=None)
+    size_bytes: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = msgspec.field(name="SizeBytes", default=None)
 
 
 class _Wire(msgspec.Struct, frozen=True, kw_only=True):

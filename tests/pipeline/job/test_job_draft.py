@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from shardway.pipeline.job import Job
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 HOSTILE: dict[str, Any] = {
     "value": 1,
@@ -182,3 +188,24 @@ def test_a_file_that_was_written_runs_and_takes_each_record_that_was_seen(world:
     assert ended.summary["dead_letters"] == 1
     rows = world.rows("lake/orders", "value", "value_Stream", "value_hour", "a.b", "hour")
     assert len(rows) == len(datas) - 1
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstd.compress], ids=["gzip", "zstd"])
+def test_compressed_records_are_opened(pack: Callable[[bytes], bytes]) -> None:
+    job = loaded(job_text(Place("orders"), sample_of(pack(b'{"id": "a"}'), b'{"id": "b", "n": 1}')))
+    assert (job.decode.format, job.decode.compression) == ("json", "auto")
+    assert job.decode.schema is not None
+    assert job.decode.schema.split() == ["id", "STRING,", "n", "BIGINT"]
+    job = loaded(job_text(Place("orders"), sample_of(pack(b"a line"), b"a line")))
+    assert (job.decode.format, job.decode.compression) == ("text", "auto")
+    text = job_text(Place("orders"), sample_of(pack(b"\xff\0")))
+    assert 'compression = "auto" opens them' in text
+    assert loaded(text).decode.takes_all
+
+
+def test_log_events_have_their_format() -> None:
+    logs = b'{"messageType": "DATA_MESSAGE", "owner": "1", "logGroup": "g", "logStream": "s", "logEvents": []}'
+    job = loaded(job_text(Place("logs"), sample_of(gzip.compress(logs), logs)))
+    assert (job.decode.format, job.decode.compression) == ("cloudwatch-logs", None)
+    mixed = loaded(job_text(Place("logs"), sample_of(gzip.compress(logs), b'{"id": 1}')))
+    assert (mixed.decode.format, mixed.decode.compression) == ("json", "auto")

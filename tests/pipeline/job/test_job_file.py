@@ -64,7 +64,8 @@ def test_ten_faults_are_ten_messages_with_lines_and_the_nearest_names(write_job:
         "1: nam: there is no nam here: did you mean name?",
         "5: source.streamNam: there is no option streamNam: did you mean streamName?",
         "6: source.maxRecordsPerTrigger: maxRecordsPerTrigger must be a whole number, not 'many'",
-        "9: decode.format: must be json, text, bytes, avro or protobuf: did you mean json?",
+        "9: decode.format: must be json, text, bytes, avro, protobuf, cloudwatch-logs, dms or dynamodb-change: did you"
+        " mean json?",
         "13: dead_letters.discard: is given beside path: give one of them",
         "16: deduplicate.keys[0]: there is no column valu.order_id before the transform: did you mean value?",
         '17: deduplicate.window: must be a time span like "10 seconds": a number and seconds, minutes, hours or days',
@@ -102,6 +103,12 @@ def test_a_good_job(write_job: Write) -> None:
         ("amount DECIMAL(10,2)", "stream INT", r"10: decode.schema: has a field stream, which is a col"),
         ('schema = "order_id STRING NOT NULL, amount DECIMAL(10,2)"', "", r"8: decode: schema .* is missing: json"),
         ('schema = "', 'schema_file = "', r"10: decode.schema_file: there is no file order_id"),
+        ('format = "json"\n', 'format = "json"\ncompression = "gz"\n', r"10: decode.compression: must be gzip, z"),
+        ('format = "json"\n', 'format = "json"\nopened_bytes_max = 1\n', r"10: decode.opened_bytes_max: has no me"),
+        ('format = "json"\n', 'format = "json"\ncompression = "auto"\nopened_bytes_max = 0\n',
+         r"11: decode.opened_bytes_max: must be from 1 to 1073741824"),
+        ('format = "json"\n', 'format = "dms"\n', r"10: decode.schema: has no meaning for dms"),
+        ('format = "json"\n', 'format = "dynamodb_change"\n', r"9: decode.format: .* did you mean dynamodb-change\?"),
         ('path = "lake/dead"', "", r"12: dead_letters: give it a path, a stream or discard = true"),
         ('[dead_letters]\npath = "lake/dead"\n', "", r"1: dead_letters is missing: not every record is json"),
         ('[dead_letters]', '[stamps]\nwindows = "1 hour"\n[dead_letters]',
@@ -132,6 +139,38 @@ def test_one_fault_is_one_message(write_job: Write, change: str, to: str, fault:
     found = faults(write_job(GOOD.replace(change, to, 1)))
     assert len(found) == 1, found
     assert re.match(fault, found[0]), found[0]
+
+
+SERVICE = GOOD.replace('schema = "order_id STRING NOT NULL, amount DECIMAL(10,2)"\n', "")
+
+
+@pytest.mark.parametrize(
+    ("format", "more", "fault"),
+    [
+        (
+            "bytes",
+            'compression = "gzip"\n',
+            "dead_letters is missing: not every record can be opened as gzip: give",
+        ),
+        ("dms", "", "dead_letters is missing: not every record is dms: give it a path, a stream or discard = true"),
+        ("cloudwatch-logs", 'compression = "gzip"\n', "decode.compression: has no meaning for cloudwatch-logs, whose"),
+        (
+            "dms",
+            "[deduplicate]\nkeys = ['value.ids']\nwindow = '1 hour'\n",
+            "deduplicate.keys[0]: value has no field",
+        ),
+    ],
+)
+def test_a_format_without_a_schema_is_checked_by_its_own(write_job: Write, format: str, more: str, fault: str) -> None:
+    text = SERVICE.replace('format = "json"\n', f'format = "{format}"\n{more}', 1)
+    text = text.replace('[dead_letters]\npath = "lake/dead"\n', "") if "dead_letters" in fault else text
+    (found,) = faults(write_job(text))
+    assert fault in found
+
+
+def test_bytes_that_are_not_opened_need_no_dead_letters(write_job: Write) -> None:
+    text = SERVICE.replace('"json"', '"bytes"').replace('[dead_letters]\npath = "lake/dead"\n', "")
+    assert load_job(write_job(text)).job.decode.takes_all
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ class Batches:
 
     def _write(self, batch: DataFrame, batch_id: int) -> None:
         folder = self._one_folder()
-        if self._job.decode.format == "bytes" and len(self.targets) == 1 and folder is None:
+        if self._job.decode.takes_all and len(self.targets) == 1 and folder is None:
             # Nothing is set apart and there is one output: the stream is read once also without keeping the batch.
             self._write_good(batch, batch_id)
             return
@@ -198,7 +198,9 @@ class Batches:
             if not dead or letters is None:
                 self.dead_letters.write_nothing(batch, batch_id)
                 return
-            if self._job.decode.format == "json":
+            if self._job.decode.compression is not None:
+                letters = steps.explained(letters, self._job, self.file.folder)
+            elif self._job.decode.format == "json":
                 if self._faults is None:
                     self._faults = JsonFaults(steps.schema_text(self._job, self.file.folder), self._watching.names)
                 letters = self._faults.of(letters)

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as fn
 
 from shardway.errors import OptionError, ShardwayError
+from shardway.payloads.opening import check_zstd
 from shardway.pipeline.decode import REASON, VALUE, decode_bytes, decode_json, decode_text, explain_json
 from shardway.pipeline.deduplication import deduplicate
+from shardway.pipeline.job.batch.payloads import decode_service, read_opened
 from shardway.pipeline.job.file.model import KEPT, as_options
 from shardway.pipeline.job.functions import load_function
 from shardway.pipeline.job.session import packages
+from shardway.pipeline.service_schemas import SERVICE_SCHEMAS
 from shardway.pipeline.stamped_rows import deduplicate_by_stamps, open_stamps
 from shardway.pipeline.stream_metrics import observed
 from shardway.spark.columns import ALL_COLUMNS
@@ -64,6 +67,15 @@ def decoded(records: DataFrame, job: Job, folder: Path) -> DataFrame:
     """Return records with ``value`` and ``reason``. Raises MissingPackageError, OptionError, or what Spark raises for a
     schema.
     """
+    _require_zstd(job)
+    if job.decode.format in SERVICE_SCHEMAS:
+        return decode_service(records, job.decode)
+    if job.decode.compression is not None:
+        return read_opened(records, job.decode, lambda inside: _decoded(inside, job, folder))
+    return _decoded(records, job, folder)
+
+
+def _decoded(records: DataFrame, job: Job, folder: Path) -> DataFrame:
     decode = job.decode
     if decode.format == "bytes":
         return decode_bytes(records)
@@ -94,7 +106,12 @@ def slimmed(rows: DataFrame, job: Job) -> DataFrame:
 
 def explained(dead: DataFrame, job: Job, folder: Path) -> DataFrame:
     """Return dead letters with reasons that name fields, where the format allows that."""
-    return explain_json(dead, schema_text(job, folder)) if job.decode.format == "json" else dead
+    if job.decode.format != "json":
+        return dead
+    schema = schema_text(job, folder)
+    if job.decode.compression is not None:
+        return read_opened(dead, job.decode, lambda inside: explain_json(inside, schema))
+    return explain_json(dead, schema)
 
 
 def without_duplicates(rows: DataFrame, job: Job) -> DataFrame:
@@ -139,6 +156,15 @@ def schema_text(job: Job, folder: Path) -> str:
         return (folder / job.decode.schema_file).read_text("utf-8").strip()
     assert job.decode.schema is not None
     return job.decode.schema
+
+
+def _require_zstd(job: Job) -> None:
+    """Raises MissingPackageError where the job is to open zstd, and no library for it is there."""
+    if job.decode.compression in ("zstd", "auto"):
+        try:
+            check_zstd(f'decode.compression = "{job.decode.compression}"')
+        except ModuleNotFoundError as error:
+            raise MissingPackageError(str(error)) from None
 
 
 def require_package(spark: SparkSession, name: str) -> None:

@@ -29,7 +29,8 @@ OPENING_MAX_S = 0.5
 """The seconds that the layers of one record may take."""
 _JOB_NAME_CHARACTERS_MAX = 100
 _TEXT_KINDS = ("text", "json", "cloudwatch-logs", "ndjson")
-_NEEDED = {"gzip", "zstd", "base64", "glue", "confluent"}
+_NEEDED = {"base64", "glue", "confluent"}
+_COMPRESSIONS = {"gzip", "zstd"}
 _HOUR = "hour"
 
 
@@ -56,9 +57,13 @@ class Sample:
         self.sealed = 0
         """The records that are envelopes with a stamp."""
         self.texts = 0
-        """The records whose data is UTF-8 as it is."""
+        """The records whose data is UTF-8 as it is, or once it is opened."""
+        self.compressed = 0
+        """The records that are text or JSON in gzip or zstd."""
+        self.logs = 0
+        """The records of CloudWatch Logs."""
         self.schema = InferredSchema()
-        """The schema of the records that are one JSON object as they are."""
+        """The schema of the records that are one JSON object as they are, or once they are opened."""
         self.inner = InferredSchema()
         """The schema of the JSON objects that lie inside of something that a job's decode does not open."""
         self.others: Counter[str] = Counter()
@@ -73,8 +78,11 @@ class Sample:
         data = self._opened(data)
         found = decode(data, budget=OpeningBudget(bytes_max=opened_bytes_max, time_max_s=OPENING_MAX_S))
         kinds = [step.kind for step in found.steps]
-        is_plain = len(kinds) == 1
-        self.texts += is_plain and kinds[0] in _TEXT_KINDS
+        is_compressed = len(kinds) == 2 and kinds[0] in _COMPRESSIONS and kinds[1] in _TEXT_KINDS
+        is_plain = len(kinds) == 1 or is_compressed
+        self.texts += is_plain and kinds[-1] in _TEXT_KINDS
+        self.compressed += is_compressed
+        self.logs += is_plain and kinds[-1] == "cloudwatch-logs"
         members = members_of(found.text) if found.text is not None and found.is_json else None
         if members is None:
             named = "json that is no object" if kinds[-1] == "json" else kinds[-1]
@@ -84,7 +92,7 @@ class Sample:
         else:
             self.inner.see(members)
             self.others[" in ".join(["a json object", *reversed(kinds[:-1])])] += 1
-        return 0 if is_plain else len(found.data)
+        return 0 if len(kinds) == 1 else len(found.data)
 
     def _opened(self, data: bytes) -> bytes:
         try:
@@ -108,10 +116,13 @@ def job_text(place: Place, sample: Sample, remarks: Iterable[str] = ()) -> str:
     ]
     if sample.sealed:
         parts.append(comment(["The records were written with stamps: their envelopes are opened."]) + "\n[stamps]")
-    if fields:
+    if sample.logs == sample.records:
+        parts += [_logs(), _dead_letters(name)]
+        fields = []
+    elif fields:
         parts += [_json(sample, fields), _dead_letters(name), *_transform(fields)]
     elif sample.texts == sample.records:
-        parts += ['[decode]\nformat = "text"', _dead_letters(name)]
+        parts += [f'[decode]\nformat = "text"{_compression(sample)}', _dead_letters(name)]
     else:
         parts.append(comment(_undecoded(sample)))
     parts += [*_deduplicate(fields), _sink(name), '[trigger]\nevery = "10 seconds"']
@@ -155,7 +166,23 @@ def _json(sample: Sample, fields: list[Field]) -> str:
     if required:
         told.append(f"Each of these objects has: {', '.join(required)}. NOT NULL behind a type makes a field required.")
     told += sample.schema.notes
-    return f'{comment(told)}\n[decode]\nformat = "json"\nschema = {toml_lines(sample.schema.ddl)}'
+    head = f'[decode]\nformat = "json"{_compression(sample)}'
+    return f"{comment(told)}\n{head}\nschema = {toml_lines(sample.schema.ddl)}"
+
+
+def _compression(sample: Sample) -> str:
+    """Return the line that has compressed records opened; nothing where there are none."""
+    if not sample.compressed:
+        return ""
+    return f'\ncompression = "auto"  # {sample.compressed} of the {sample.records} records are compressed'
+
+
+def _logs() -> str:
+    told = [
+        "A record holds several lines of a log, in the array log_events: a transform makes a row of each, by "
+        "inline(log_events), WHERE message_type = 'DATA_MESSAGE'."
+    ]
+    return f'{comment(told)}\n[decode]\nformat = "cloudwatch-logs"'
 
 
 def _undecoded(sample: Sample) -> Iterator[str]:
@@ -166,6 +193,8 @@ def _undecoded(sample: Sample) -> Iterator[str]:
             f"No format of [decode] opens {', '.join(layers)}. A function of [transform] can: module:function, from "
             "DataFrame to DataFrame."
         )
+    if any(kind.split(" ")[-1] in _COMPRESSIONS for kind in sample.others):
+        yield 'Records are compressed. [decode] with format = "bytes" and compression = "auto" opens them.'
     if sample.inner.fields:
         yield f"Inside are JSON objects; the fields of {sample.inner.objects} of them:"
         yield from (f"  {shown(field.name)}" for field in sample.inner.fields)

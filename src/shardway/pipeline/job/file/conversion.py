@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from shardway.core.options.hints import alternatives, metas
+from shardway.core.options.hints import alternatives, bounds_text, metas
 from shardway.pipeline.job.file import model
 from shardway.pipeline.job.file.faults import Fault, nearest
 
@@ -110,6 +110,10 @@ def _wrong(value: Any, hint: Any) -> str:
         return "must be letters, digits, _, . and -, at most 100"
     if any(one.min_length for one in metas(hint)) and isinstance(value, str | list) and not value:
         return "is empty"
+    bounds = bounds_text(hint)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if bounds and is_number and (bare is float or isinstance(value, int)):
+        return f"must be {bounds}"
     wanted = (
         "an array of texts"
         if get_origin(bare) is tuple

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from shardway.payloads.opening import OPENED_BYTES_MAX
 from shardway.spark.columns import POSITION
 from shardway.spark.options.parsing import parse_sink_options
 from shardway.spark.options.sink_columns import sink_columns
@@ -47,14 +48,33 @@ class Decode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Says how a record's data becomes the column ``value``."""
 
     format: Annotated[
-        Literal["json", "text", "bytes", "avro", "protobuf"],
-        Meta(description="avro and protobuf need Spark's own packages of these names."),
+        Literal["json", "text", "bytes", "avro", "protobuf", "cloudwatch-logs", "dms", "dynamodb-change"],
+        Meta(
+            description="avro and protobuf need Spark's own packages of these names. The last three: what services of "
+            "AWS put into a stream."
+        ),
     ]
     schema: Annotated[Text | None, Meta(description="json: the fields as DDL. avro: the schema as JSON.")] = None
     schema_file: Annotated[
         Text | None, Meta(description="The schema in a file, beside the job file; protobuf: a descriptor set.")
     ] = None
     message: Annotated[Text | None, Meta(description="protobuf: the name of the message.")] = None
+    compression: Annotated[
+        Literal["gzip", "zstd", "auto"] | None,
+        Meta(
+            description="The data is opened before it is decoded. auto: gzip and zstd, by their first bytes; other "
+            "data stays as it is."
+        ),
+    ] = None
+    opened_bytes_max: Annotated[
+        int,
+        Meta(ge=1, le=1 << 30, description="Data that opens to more bytes is a dead letter."),
+    ] = OPENED_BYTES_MAX
+
+    @property
+    def takes_all(self) -> bool:
+        """True where no record can be a dead letter: its data is the value as it came."""
+        return self.format == "bytes" and self.compression is None
 
 
 class DeadLetters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from shardway.errors import OptionError
-from shardway.pipeline.job.file.ddl import ddl_faults, field_names
+from shardway.pipeline.job.file.decode_rules import decode_faults, missing_file, no_dead_letters, value_fields
 from shardway.pipeline.job.file.faults import Fault, nearest
 from shardway.pipeline.job.file.model import KEPT, Job, as_options
 from shardway.pipeline.job.functions import NoSparkError, load_function
@@ -35,10 +35,10 @@ def faults_of(job: Job, folder: Path, unknown: Collection[str] = ()) -> list[Fau
     """
     faults = [] if "source" in unknown else _source(job.source)
     if "decode" not in unknown:
-        faults += _decode(job, folder)
-        faults += [] if "dead_letters" in unknown or job.dead_letters is not None else _no_dead_letters(job)
+        faults += decode_faults(job, folder)
+        faults += [] if "dead_letters" in unknown or job.dead_letters is not None else no_dead_letters(job)
     faults += _dead_letters(job)
-    faults += _deduplicate(job, None if "decode" in unknown else _value_fields(job))
+    faults += _deduplicate(job, None if "decode" in unknown else value_fields(job))
     faults += _transform(job, folder)
     for number, sink in enumerate(job.sinks):
         found = _sink(sink, folder) + (_partitions(job, sink) if "decode" not in unknown else [])
@@ -82,58 +82,6 @@ def _named_in(fault: str, given: Mapping[str, Scalar]) -> tuple[str, ...]:
     return next(((names[word],) for word in words if word in names), ())
 
 
-def _decode(job: Job, folder: Path) -> list[Fault]:
-    decode, faults = job.decode, []
-    needs = {"json": True, "avro": True, "protobuf": True}.get(decode.format, False)
-    if decode.schema is not None and decode.schema_file is not None:
-        faults.append(Fault(("decode", "schema_file"), "is given beside schema: give one of them"))
-    if needs and decode.schema is None and decode.schema_file is None:
-        what = "schema_file (a descriptor set)" if decode.format == "protobuf" else "schema (or schema_file)"
-        faults.append(Fault(("decode",), f"{what} is missing: {decode.format} cannot be decoded without"))
-    if not needs:
-        faults += [
-            Fault(("decode", name), f"has no meaning for {decode.format}")
-            for name in ("schema", "schema_file")
-            if getattr(decode, name) is not None
-        ]
-    if decode.format == "protobuf":
-        if decode.message is None:
-            faults.append(Fault(("decode",), "message is missing: which one of the descriptor set it is"))
-        if decode.schema is not None:
-            faults.append(
-                Fault(("decode", "schema"), "is not taken for protobuf: give a descriptor set in schema_file")
-            )
-    elif decode.message is not None:
-        faults.append(Fault(("decode", "message"), f"has no meaning for {decode.format}"))
-    return faults + _schema(job, folder)
-
-
-def _schema(job: Job, folder: Path) -> list[Fault]:
-    decode, faults = job.decode, []
-    schema, where = decode.schema, ("decode", "schema")
-    if decode.schema_file is not None:
-        where = ("decode", "schema_file")
-        missing = _missing_file(folder, decode.schema_file)
-        faults += [Fault(where, missing)] if missing else []
-        schema = None if missing or decode.format != "json" else (folder / decode.schema_file).read_text("utf-8")
-    if decode.format == "json" and schema is not None:
-        faults += [Fault(where, what) for what in ddl_faults(schema)]
-        if job.transform is None:
-            taken = sorted(set(field_names(schema)) & (set(SPARK_TYPES) - {"data", "explicit_hash_key"}))
-            faults += [
-                Fault(where, f"has a field {name}, which is a column of the source too: name it anew in a transform")
-                for name in taken
-            ]
-    return faults
-
-
-def _no_dead_letters(job: Job) -> list[Fault]:
-    if job.decode.format == "bytes":
-        return []
-    why = f"not every record is {job.decode.format}: give it a path, a stream or discard = true"
-    return [Fault((), f"dead_letters is missing: {why}")]
-
-
 def _dead_letters(job: Job) -> list[Fault]:
     dead = job.dead_letters
     if dead is None:
@@ -160,17 +108,6 @@ def _deduplicate(job: Job, fields: list[str] | None) -> list[Fault]:
     return faults + ([Fault(("deduplicate", "time"), what)] if what else [])
 
 
-def _value_fields(job: Job) -> list[str] | None:
-    """Return the fields of ``value`` where the file names them; an empty list where it has none, and None where they
-    are not known here.
-    """
-    if job.decode.format in ("text", "bytes"):
-        return []
-    if job.decode.format == "json" and job.decode.schema is not None and not ddl_faults(job.decode.schema):
-        return field_names(job.decode.schema)
-    return None
-
-
 def _unknown_column(name: str, fields: list[str] | None) -> str:
     parent, _, field = name.partition(".")
     columns = [*SPARK_TYPES, "value"]
@@ -192,7 +129,7 @@ def _transform(job: Job, folder: Path) -> list[Fault]:
         return [Fault(("transform",), "give it sql, sql_file or a function")]
     faults = [Fault(("transform", name), f"is given beside {given[0]}: give one of them") for name in given[1:]]
     if transform.sql_file is not None:
-        missing = _missing_file(folder, transform.sql_file)
+        missing = missing_file(folder, transform.sql_file)
         faults += [Fault(("transform", "sql_file"), missing)] if missing else []
     return faults + _function(transform.function, ("transform", "function"), folder)
 
@@ -249,7 +186,7 @@ def _format(sink: Sink) -> list[Fault]:
 
 def _partitions(job: Job, sink: Sink) -> list[Fault]:
     """Return the columns to partition by that rows do not have, where the file says which columns they have."""
-    fields = _value_fields(job)
+    fields = value_fields(job)
     if job.transform is not None or sink.sql is not None or fields is None:
         return []
     value = ["value"] if job.decode.format in ("text", "bytes") else fields
@@ -301,8 +238,3 @@ def place_faults(job: Job, same: Callable[[str], str] = identity) -> list[Fault]
 
 def _table_name(table: str) -> str:
     return table.replace("`", "").replace(" ", "")
-
-
-def _missing_file(folder: Path, name: str) -> str:
-    file = folder / name
-    return "" if file.is_file() else f"there is no file {name} in the folder of the job file"
