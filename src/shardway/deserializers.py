@@ -3,7 +3,8 @@ will do.
 
 A deserializer raises for what it cannot read; a consumer's ``unreadable`` says what becomes of that record. `gzip` and
 `zstd` open the data first and hand it to another deserializer; `cloudwatch_logs`, `dms` and `dynamodb_change` read what
-AWS's services put into a stream.
+AWS's services put into a stream; `confluent` and `glue` read records whose schema is in a registry. A registry that is
+away makes no record unreadable: the deserializer raises RegistryError, and a consumer delivers the records later.
 """
 
 from __future__ import annotations
@@ -16,12 +17,28 @@ from shardway.payloads.cloudwatch_logs import LogRecord, log_record
 from shardway.payloads.dms import DmsChange, dms_change
 from shardway.payloads.dynamodb_change import DynamoDbChange
 from shardway.payloads.dynamodb_change import dynamodb_change as change_of_dynamodb
+from shardway.payloads.frames import confluent_frame, glue_frame
 from shardway.payloads.opening import OPENED_BYTES_MAX, check_zstd, unpacked
+from shardway.payloads.registry_values import RegistryValues
+from shardway.payloads.schema_cache import confluent_schemas, glue_schemas
+from shardway.wiring import ConnectionOptions, connection_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["cloudwatch_logs", "dms", "dynamodb_change", "gzip", "json", "msgpack", "protobuf", "text", "zstd"]
+__all__ = [
+    "cloudwatch_logs",
+    "confluent",
+    "dms",
+    "dynamodb_change",
+    "glue",
+    "gzip",
+    "json",
+    "msgpack",
+    "protobuf",
+    "text",
+    "zstd",
+]
 
 T = TypeVar("T")
 
@@ -160,3 +177,38 @@ def dynamodb_change() -> Callable[[bytes], DynamoDbChange]:
     set is a set. ``is_expiry`` is true where DynamoDB deleted the item at the end of its time to live.
     """
     return change_of_dynamodb
+
+
+def confluent(registry_url: str) -> Callable[[bytes], Any]:
+    """Return a deserializer of records in the frame of a schema registry of Confluent's protocol (a zero byte and the
+    schema's id), whose schemas come from the registry at this address.
+
+    Avro becomes Python's values by the schema that the record was written with, and JSON is read as it is, not checked
+    against its schema. The password of the registry is in the environment, as ``SHARDWAY_SCHEMA_REGISTRY_AUTH``
+    (``USER:PASSWORD``); it goes to no other host. Raises OptionError for what is no address.
+
+    Each schema is fetched once, and 500 are kept. What is in no frame, names a schema that the registry does not have,
+    or has one that cannot be used (Protobuf, references to other schemas, a megabyte of text) cannot be read:
+    PayloadError. Where the registry is away or answers what no registry does, the deserializer raises RegistryError
+    (``retryable``). It blocks while it fetches, 10 s at most; but on a thread whose event loop runs it fetches on
+    another thread, and raises RegistryError with ``pending`` meanwhile. A consumer knows these errors: it keeps its
+    shards, delivers the records again, and counts none of them as unreadable.
+    """
+    return RegistryValues(confluent_frame, confluent_schemas(registry_url, option="registry_url"))
+
+
+def glue(
+    *,
+    region: str | None = None,
+    endpoint_url: str | None = None,
+    profile: str | None = None,
+    connection: ConnectionOptions | None = None,
+) -> Callable[[bytes], Any]:
+    """Return a deserializer of records in the frame of the Glue schema registry (and in zlib inside of it, within the
+    bounds of `gzip`), whose schemas Glue has. It needs the permission ``glue:GetSchemaVersion``.
+
+    The arguments say how Glue is reached, as those of a consumer do for Kinesis. The values, the bounds and what
+    happens while Glue is away are those of `confluent`. Raises OptionError.
+    """
+    given = {"connection": connection, "region": region, "endpoint_url": endpoint_url, "profile": profile}
+    return RegistryValues(glue_frame, glue_schemas(connection_of(given)))

@@ -28,6 +28,7 @@
     ├── ConsumerClosedError         the consumer is closed and delivers no more: leave the loop that asks for records
     ├── ShardReadError              a shard can no longer be read, ``__cause__`` says why; the consumer has let it go
     ├── PayloadError                a record's data is not what the reader takes: the message says what is wrong
+    ├── RegistryError               a schema registry gives no schema now: try the record again, it is not at fault
     ├── UnreadableRecordError       the deserializer cannot read a record: mend it, or choose what becomes of those
     ├── ShardStoppedError           the policies stopped a shard: mend ``__cause__``, and start the consumer anew
     ├── StaleOwnerError             a later owner of the shard writes: end the transaction, write nothing
@@ -269,6 +270,21 @@ class PayloadError(ShardwayError, ValueError):
     """A record's data is not what the reader takes: it is cut off, not of the format, or opens to more than is allowed.
     The same data gives the same error each time, and the message shows nothing of it.
     """
+
+
+class RegistryError(ShardwayError):
+    """A schema registry is away, refuses to answer, or answers what no registry does. No record is at fault, so a
+    consumer delivers the records again later, and never counts them as unreadable.
+
+    ``pending`` is True where nothing failed: the schema is on its way, since a deserializer does not block an event
+    loop.
+    """
+
+    retryable = True
+
+    def __init__(self, message: str, *, pending: bool = False) -> None:
+        self.pending = pending
+        super().__init__(message)
 
 
 class UnreadableRecordError(ShardwayError, ValueError):

@@ -6,9 +6,7 @@ import asyncio
 import base64
 import gzip
 import json
-import threading
 import uuid
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,72 +16,18 @@ from shardway.errors import OptionError
 from shardway.inspect import decode
 from shardway.inspect.reads.wire import ReadingWire
 from shardway.inspect.records import registries
-from shardway.inspect.records.confluent import AUTHORIZATION, SCHEMA_BYTES_MAX
 from shardway.inspect.records.registries import AGAIN_S, SCHEMAS_MAX, Registries
+from shardway.payloads.confluent import AUTHORIZATION, SCHEMA_BYTES_MAX
+from tests.payloads.lying_registry import SCHEMA, VERSION, Registry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shardway.inspect.records.decoding import Decoded
 
-SCHEMA = json.dumps({"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]})
 CREDENTIALS = Credentials(access_key_id="a", secret_access_key="b")
-VERSION = uuid.UUID("b7b4a7f0-9c96-4e4a-a687-fb5de9ef0c63")
 ORDER = b"\x0e"
 """The order 7."""
-
-
-class Registry:
-    """Answers as both kinds of registry do, and notes what it is asked for."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, str | None]] = []
-        self.schemas: dict[int, dict[str, Any]] = {1: {"schema": SCHEMA}}
-        self.versions: dict[str, dict[str, Any]] = {
-            str(VERSION): {
-                "SchemaDefinition": SCHEMA,
-                "DataFormat": "AVRO",
-                "SchemaArn": "arn:aws:glue:eu-west-1:123456789012:schema/shop/orders",
-                "VersionNumber": 3,
-            }
-        }
-        self.status = 200
-        registry = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                registry.asked.append((self.path, self.headers.get("authorization")))
-                found = registry.schemas.get(int(self.path.rpartition("/")[2]))
-                self._answer(found, {"error_code": 40403})
-
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                registry.asked.append((self.headers["x-amz-target"], body["SchemaVersionId"]))
-                found = registry.versions.get(body["SchemaVersionId"])
-                self._answer(found, {"__type": "EntityNotFoundException", "message": "none"})
-
-            def _answer(self, found: dict[str, Any] | None, other: dict[str, Any]) -> None:
-                status = registry.status if registry.status != 200 else 200 if found else 400
-                body = json.dumps(found or other).encode()
-                self.send_response(status)
-                if status == 302:
-                    self.send_header("location", registry.url + "/schemas/ids/1")
-                self.send_header("content-length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: Any) -> None:
-                """Quiet."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
 
 
 @pytest.fixture

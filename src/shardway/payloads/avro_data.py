@@ -32,7 +32,19 @@ def value_of(schema: Type, data: bytes) -> Any:
 
     Raises AvroError, also where bytes are left over, since then the data is of another schema.
     """
-    reading = _Reading(data)
+    return _whole_value(schema, data, as_json=True)
+
+
+def python_value_of(schema: Type, data: bytes) -> Any:
+    """Return the value in Python's types: bytes, Decimal, date, datetime (aware, but for local timestamps) and UUID.
+
+    Raises AvroError as `value_of` does.
+    """
+    return _whole_value(schema, data, as_json=False)
+
+
+def _whole_value(schema: Type, data: bytes, *, as_json: bool) -> Any:
+    reading = _Reading(data, as_json=as_json)
     value = reading.value(schema, 0)
     if reading.at != len(data):
         raise AvroError(f"{len(data) - reading.at} bytes are left over: the data is of another schema")
@@ -42,8 +54,9 @@ def value_of(schema: Type, data: bytes) -> Any:
 class _Reading:
     """The bytes of one record, and how far they are read."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, *, as_json: bool) -> None:
         self.at = 0
+        self.as_json = as_json
         self._data = data
         self._left = VALUES_MAX
 
@@ -56,7 +69,9 @@ class _Reading:
         read = _READERS.get(of.kind)
         assert read is not None, of.kind
         found = read(self, of, depth)
-        return found if not of.logical else _logical_value(of, found)
+        if of.logical:
+            found = _logical_value(of, found)
+        return _as_json(found) if self.as_json else found
 
     def long(self) -> int:
         found = shift = 0
@@ -93,15 +108,13 @@ def _boolean(reading: _Reading, of: Type, depth: int) -> bool:  # noqa: ARG001 -
     return reading.take(1) != b"\0"
 
 
-def _float(reading: _Reading, of: Type, depth: int) -> float | str:  # noqa: ARG001 - one of several
+def _float(reading: _Reading, of: Type, depth: int) -> float:  # noqa: ARG001 - one of several
     (found,) = struct.unpack("<f", reading.take(4)) if of.kind == "float" else struct.unpack("<d", reading.take(8))
-    number = float(found)
-    return number if math.isfinite(number) else str(number)
+    return float(found)
 
 
-def _bytes(reading: _Reading, of: Type, depth: int) -> bytes | str:  # noqa: ARG001 - one of several
-    found = reading.take(of.size if of.kind == "fixed" else reading.long())
-    return found if of.logical else base64.b64encode(found).decode()
+def _bytes(reading: _Reading, of: Type, depth: int) -> bytes:  # noqa: ARG001 - one of several
+    return reading.take(of.size if of.kind == "fixed" else reading.long())
 
 
 def _enum(reading: _Reading, of: Type, depth: int) -> Any:  # noqa: ARG001 - one of several
@@ -150,26 +163,38 @@ _PARTS_OF_A_SECOND = {"millis": 1_000, "micros": 1_000_000, "nanos": 1_000_000_0
 
 
 def _logical_value(of: Type, found: Any) -> Any:
-    """Return the value of a logical type as a text; or the plain value, where the type is not known or the value is
-    beyond what a text can say.
+    """Return the value of a logical type; or the plain value, where the type is not known or Python has no such
+    value.
     """
     if isinstance(found, bytes):
         if of.logical == "decimal" and 0 <= of.scale <= 1_000 and len(found) <= 1_000:
             number = Decimal(int.from_bytes(found, "big", signed=True)).as_tuple()
-            told = Decimal((number.sign, number.digits, -of.scale))  # scaleb would round to 28 digits
-            return format(told, "f")
+            return Decimal((number.sign, number.digits, -of.scale))  # scaleb would round to 28 digits
         if of.logical == "uuid" and len(found) == 16:
-            return str(uuid.UUID(bytes=found))
-        return base64.b64encode(found).decode()
+            return uuid.UUID(bytes=found)
+        return found
     if not isinstance(found, int):
         return found
     try:
         if of.logical == "date":
-            return (_EPOCH + dt.timedelta(days=found)).date().isoformat()
+            return (_EPOCH + dt.timedelta(days=found)).date()
         name, _, unit = of.logical.rpartition("-")
         if name in ("timestamp", "local-timestamp") and (parts := _PARTS_OF_A_SECOND.get(unit)):
             at = _EPOCH + dt.timedelta(microseconds=found * 1_000_000 // parts)
-            return at.replace(tzinfo=None if name == "local-timestamp" else dt.UTC).isoformat()
+            return at.replace(tzinfo=None) if name == "local-timestamp" else at
     except OverflowError:
         pass
     return found
+
+
+def _as_json(found: Any) -> Any:
+    """Return a value as JSON has it."""
+    if isinstance(found, bytes):
+        return base64.b64encode(found).decode()
+    if isinstance(found, float):
+        return found if math.isfinite(found) else str(found)
+    if isinstance(found, Decimal):
+        return format(found, "f")
+    if isinstance(found, dt.date):  # a datetime is one
+        return found.isoformat()
+    return str(found) if isinstance(found, uuid.UUID) else found

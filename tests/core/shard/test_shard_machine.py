@@ -25,7 +25,7 @@ from shardway.core.shard.checkpoints.cadence import Every, Prompt, Riding
 from shardway.core.shard.checkpoints.machine import begin
 from shardway.core.shard.checkpoints.state import Pending
 from shardway.core.shard.machine import End, ShardMachine, Stage
-from shardway.errors import CheckpointError
+from shardway.errors import CheckpointError, RegistryError
 from shardway.events import HandoffWaits
 from shardway.model import Position
 from shardway.policies import AnyOrder, ByKey, DeadLetters, GiveUp, PendingChoice, Retry
@@ -218,6 +218,21 @@ def test_records_that_the_program_cannot_read_are_skipped_or_become_dead_letters
     driven.handle(events.Seek(driven.new_ledger(at(0))))
     assert driven.handle(events.CannotRead(ledger, delivery.ticket, [(1, ValueError("bad"))], skips=True)) == []
     assert type(driven.events[-1]).__name__ == "LateSettlement", "it is of the former ledger"
+
+
+@pytest.mark.parametrize("pending", [True, False])
+def test_records_whose_schema_is_not_to_be_had_wait_and_none_of_them_is_at_fault(pending: bool) -> None:
+    driven = Driven()
+    driven.admit(1, 3)
+    for _ in range(5):
+        delivery = driven.taken()
+        assert len(delivery.records) == 3, "they are not halved"
+        error = RegistryError("away", pending=pending)
+        assert driven.handle(events.MustWait(driven.shard.ledger, delivery.ticket, error)) == []
+        driven.now_s += 60.0
+    told = [type(event).__name__ for event in driven.events]
+    assert told == ([] if pending else ["BatchFailed"] * 5)
+    assert driven.shard.ledger.ending is None
 
 
 # --- dead letters -------------------------------------------------------------------------------

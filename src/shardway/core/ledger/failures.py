@@ -12,6 +12,7 @@ from shardway.core.ledger.letters import DeadLetter, Letters
 from shardway.core.ledger.page import R, payload_bytes_of_all
 from shardway.core.ledger.ticket import TicketState
 from shardway.core.pacing import full_jitter_s
+from shardway.errors import RegistryError
 from shardway.policies import DeadLetters, GiveUp, LastResort, Redeliver, Retry, Skip, Warn
 
 if TYPE_CHECKING:
@@ -80,6 +81,11 @@ class LastAttempt(NamedTuple):
 Step = Redelivery | Halve | LastAttempt
 
 
+def is_transient(error: BaseException, retry: Retry) -> bool:
+    """True for an error that no record causes: one that the program names, or that a schema registry is away."""
+    return isinstance(error, (RegistryError, *retry.transient))
+
+
 def after_failure(
     retry: Retry, error: BaseException, *, records: int, failures: int, halved: bool, failing_s: float, rng: Random
 ) -> Step:
@@ -89,7 +95,7 @@ def after_failure(
     failed. ``failing_s``: for how long nothing of the shard was settled while everything failed for transient reasons.
     """
     delay_s = full_jitter_s(failures, base_s=retry.base_s, cap_s=retry.cap_s, rng=rng)
-    if isinstance(error, retry.transient):
+    if is_transient(error, retry):
         if retry.give_up_after_s is not None and failing_s >= retry.give_up_after_s:
             return LastAttempt(GiveUp(cool_down_s=retry.cool_down_s))
         return Redelivery(delay_s)
@@ -126,7 +132,7 @@ class Faults(Generic[R]):
         mine = book.places_left(ticket, places)
         if ticket.where is not TicketState.OUT or not mine:
             return
-        if not isinstance(error, retry.transient):
+        if not is_transient(error, retry):
             self.failing_since_s = None
         elif self.failing_since_s is None:
             self.failing_since_s = now_s

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from shardway.core.ledger.ledger import Ledger
     from shardway.core.ledger.letters import DeadLetter
     from shardway.core.ledger.ticket import Ticket
+    from shardway.errors import RegistryError
     from shardway.model import Position
     from shardway.policies import OrderPolicy
 
@@ -65,6 +66,17 @@ class CannotRead:
     """The places of the records, each with the error that was raised."""
     skips: bool
     """True: the records count as settled; False: they become dead letters."""
+
+
+@dataclass(frozen=True, slots=True)
+class MustWait:
+    """The program's deserializer needs what it cannot have now, for a delivery whose records are not at fault."""
+
+    ledger: Ledger[Any]
+    """The ledger of the delivery, which may be a former ledger by then."""
+    ticket: Ticket
+    error: RegistryError
+    """What it needs, or that this is on its way (``pending``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +182,10 @@ class Stop:
 
 
 Event: TypeAlias = (
-    checkpoint_events.Event | PageRead | WindowKnown | PageCame | CannotRead | TimerFired | Drain | RevokingDone
-    | RevokingFailed | CallersSeen | Resume | HandOver | Seek | Reorder | Fetched | HoldEnd | EndTold | LetterWritten
-    | LetterNotWritten | Stop | tenure_commands.FenceFell | tenure_commands.FenceLifted | tenure_commands.LeaseLost
+    checkpoint_events.Event | PageRead | WindowKnown | PageCame | CannotRead | MustWait | TimerFired | Drain
+    | RevokingDone | RevokingFailed | CallersSeen | Resume | HandOver | Seek | Reorder | Fetched | HoldEnd | EndTold
+    | LetterWritten | LetterNotWritten | Stop | tenure_commands.FenceFell | tenure_commands.FenceLifted
+    | tenure_commands.LeaseLost
 )  # fmt: skip
 
 TENURE_SAYS = (

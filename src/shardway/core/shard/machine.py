@@ -67,6 +67,8 @@ if TYPE_CHECKING:
 
 ALARM_S_MIN = 0.01
 """The least time between two looks at what is due."""
+PENDING_S = 0.02
+"""The time after which a delivery is tried again that waits for what is on its way."""
 LETTERS_AT_ONCE_MAX = 16
 """The most dead letters of a shard that are written side by side: a failing dependency can make thousands."""
 
@@ -239,6 +241,14 @@ class ShardMachine(Generic[R]):
                 ledger.dead_letter(ticket, now_s, [place], error=error, reason="unreadable")
         yield from map(commands.Emit, ledger.take_events())
         # No look follows: this may be another thread's call, and what follows is done on the reader's loop.
+
+    def _put_off(self, event: events.MustWait, now_s: float) -> Iterator[Command]:
+        if event.error.pending:  # Nothing failed, so nothing is told, and the pause does not grow.
+            event.ledger.nack(event.ticket, now_s, delay_s=PENDING_S)
+        else:
+            event.ledger.fail(event.ticket, event.error, now_s)
+        yield from map(commands.Emit, event.ledger.take_events())
+        # No look follows, as with what cannot be read.
 
     # --- what is settled --------------------------------------------------------------------------
 
@@ -480,6 +490,7 @@ _RULES: Mapping[type[Any], Callable[[ShardMachine[Any], Any, float], Iterable[Co
     events.WindowKnown: ShardMachine._go_on_with_pages,
     events.PageCame: ShardMachine._admit_page,
     events.CannotRead: ShardMachine._leave_out_unreadable,
+    events.MustWait: ShardMachine._put_off,
     **dict.fromkeys(
         (
             checkpoint_events.Flush,

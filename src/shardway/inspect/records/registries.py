@@ -10,16 +10,16 @@ import asyncio
 import json
 import time
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from shardway.aws.calls.answers import reading
 from shardway.errors import ShardwayError
-from shardway.inspect.records.confluent import SCHEMA_BYTES_MAX, checked_url, text_at
 from shardway.inspect.records.decoding import Decoded, Step
 from shardway.payloads.avro_data import value_of
-from shardway.payloads.avro_schemas import AvroError, Type, parse
+from shardway.payloads.avro_schemas import AvroError
+from shardway.payloads.confluent import checked_url, text_at
+from shardway.payloads.registry_schemas import Answer, Schema, confluent_answer, glue_answer, schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -31,42 +31,6 @@ SCHEMAS_MAX = 500
 """The schemas that are kept at a time; the least recently used one is dropped first."""
 AGAIN_S = 30.0
 """A schema that could not be fetched is asked for again after this time."""
-
-
-class _Answer(msgspec.Struct, frozen=True):
-    """What either kind of registry says of a schema."""
-
-    definition: str
-    format: str
-    """``AVRO``, ``JSON`` or ``PROTOBUF``."""
-    name: str
-    refers: bool = False
-    """True: the schema refers to other schemas, which are not fetched."""
-
-
-class Schema(NamedTuple):
-    """A schema, or why there is none."""
-
-    name: str = ""
-    format: str = ""
-    schema: Type | None = None
-    why: str = ""
-    """Why nothing is decoded with it."""
-    again_s: float = float("inf")
-    """When the registry is asked again, in seconds of `Registries`' clock: one that did not answer may be back."""
-
-
-class _Glue(msgspec.Struct):
-    definition: str = msgspec.field(name="SchemaDefinition")
-    format: str = msgspec.field(name="DataFormat")
-    arn: str = msgspec.field(name="SchemaArn", default="")
-    version: int | None = msgspec.field(name="VersionNumber", default=None)
-
-
-class _Confluent(msgspec.Struct):
-    definition: str = msgspec.field(name="schema")
-    format: str = msgspec.field(name="schemaType", default="AVRO")
-    references: list[Any] = []
 
 
 def opened_by(known: Mapping[tuple[str, str], Schema | None], found: Decoded) -> Decoded:
@@ -111,7 +75,7 @@ class Registries:
         self._wire = wire
         self._url = None if url is None else checked_url(url)
         self._now = now
-        self._asks: dict[str, Callable[[str], Awaitable[_Answer]]] = {}
+        self._asks: dict[str, Callable[[str], Awaitable[Answer]]] = {}
         if glue:
             self._asks["glue"] = self._from_glue
         if url is not None:
@@ -146,30 +110,13 @@ class Registries:
             answer = await self._asks[kind](identity)
         except ShardwayError as fault:
             return Schema(why=f"its schema cannot be fetched: {fault}", again_s=self._now() + AGAIN_S)
-        named = f"{answer.name} ({identity})" if answer.name else identity
-        if len(answer.definition) > SCHEMA_BYTES_MAX:
-            return Schema(named, why=f"its schema {named} has more than {SCHEMA_BYTES_MAX} characters")
-        if answer.format != "AVRO":
-            what = "JSON, which tells itself" if answer.format == "JSON" else f"{answer.format}, which is not decoded"
-            return Schema(named, answer.format, why=f"the registry says that its schema {named} is {what}")
-        if answer.refers:
-            return Schema(named, answer.format, why=f"its schema {named} refers to others, which are not fetched")
-        try:
-            return Schema(named, answer.format, parse(answer.definition))
-        except AvroError as fault:
-            return Schema(named, answer.format, why=f"its schema {named} cannot be used: {fault}")
+        return schema_of(identity, answer)
 
-    async def _from_glue(self, identity: str) -> _Answer:
+    async def _from_glue(self, identity: str) -> Answer:
         body = await self._wire.call("glue", "GetSchemaVersion", msgspec.json.encode({"SchemaVersionId": identity}))
-        with reading("GetSchemaVersion"):
-            found = msgspec.json.decode(body, type=_Glue)
-        name = found.arn.rpartition(":schema/")[2]
-        version = "" if found.version is None else f" version {found.version}"
-        return _Answer(found.definition, found.format, f"{name}{version}")
+        return glue_answer(body)
 
-    async def _from_confluent(self, identity: str) -> _Answer:
+    async def _from_confluent(self, identity: str) -> Answer:
         assert self._url is not None
         body = await asyncio.to_thread(text_at, f"{self._url}/schemas/ids/{int(identity)}")
-        with reading("the schema registry"):
-            found = msgspec.json.decode(body, type=_Confluent)
-        return _Answer(found.definition, found.format, "", bool(found.references))
+        return confluent_answer(body)

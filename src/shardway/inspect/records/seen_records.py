@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
     from shardway.core.log.user_records import Inner
     from shardway.inspect.records.decoding import Step
-    from shardway.inspect.records.registries import Registries, Schema
+    from shardway.inspect.records.registries import Registries
     from shardway.model import ListedShard, StreamName
+    from shardway.payloads.registry_schemas import Schema
 
 
 class SeenRecord:

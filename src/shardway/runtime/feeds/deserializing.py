@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 from shardway.core.ledger.page import R
 from shardway.core.ledger.parts import Part
 from shardway.core.ledger.ticket import Delivery
-from shardway.errors import UnreadableRecordError
+from shardway.errors import RegistryError, UnreadableRecordError
 from shardway.policies import Deliver, Stop, UnreadablePolicy
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ class DeserializedDelivery(NamedTuple, Generic[R]):
     """The places of records that are not delivered, with what the deserializer raised."""
     stops: UnreadableRecordError | None = None
     """The error of a record that cannot be read, where that ends the reading of its shard."""
+    waits: RegistryError | None = None
+    """The reason why none of the records is delivered now: a schema registry is away, which is no record's fault."""
 
 
 class Deserializer(Generic[R]):
@@ -54,6 +56,8 @@ class Deserializer(Generic[R]):
             return DeserializedDelivery(delivery, datas)  # The function that split the record has read its bytes.
         try:
             return DeserializedDelivery(delivery, [deserializer(data) for data in datas])
+        except RegistryError as error:
+            return DeserializedDelivery(delivery, (), waits=error)
         except Exception:
             return self._one_by_one(delivery, datas)
 
@@ -64,6 +68,8 @@ class Deserializer(Generic[R]):
         for index, data in enumerate(datas):
             try:
                 value = self._deserializer(data)
+            except RegistryError as error:
+                return DeserializedDelivery(delivery, (), waits=error)
             except Exception as error:
                 if isinstance(self.policy, Stop):
                     return DeserializedDelivery(delivery, (), stops=self._unreadable(delivery, index, error))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from shardway.core.ledger.ledger_events import raised_at
 from shardway.core.ledger.page import payload_bytes_of_all
 from shardway.core.shard.checkpoints import events as checkpoint_events
-from shardway.core.shard.events import CannotRead
+from shardway.core.shard.events import CannotRead, MustWait
 from shardway.errors import ShardStoppedError
 from shardway.policies import Skip
 from shardway.runtime.clocks import YieldBudget
@@ -161,6 +161,12 @@ class Delivery:
             read = self._deserializer.of(delivery)
             if read.stops is not None:
                 driver.host.soon(partial(driver.stop, "a record cannot be read", read.stops))
+                return None
+            if read.waits is not None:
+                with driver.lock:
+                    results = driver.machine.handle(MustWait(ledger, delivery.ticket, read.waits), now_s)
+                driver.perform_soon(results)
+                driver.touched()
                 return None
             if read.left_out:
                 skips = isinstance(self._deserializer.policy, Skip)
