@@ -29,6 +29,7 @@ from shardway.core.lineage import Lineage
 from shardway.local.journal import Journal
 from shardway.local.model import KinesisModel, Limits
 from shardway.model import HASH_KEY_MAX, ListedShard, Position, StartingPosition
+from shardway.pipeline.job.file.model import Window
 from shardway.spark.leases.lease_position import marks_of
 from shardway.spark.offsets import RangeStart, StreamOffset
 from shardway.spark.positions import Kind, ShardPosition
@@ -442,6 +443,14 @@ ROWS = [(2**63, 5, 1_000), (7, 9, 2_000), (2**63, 5, 3_000), (7, 8, WITHIN), (1,
 """Halves of a digest, and a time in microseconds."""
 
 
+WINDOW = Window(
+    length="1 minute",
+    late_by="10 seconds",
+    keys=("value.order_id", "partition_key"),
+    aggregates={"orders": "count(*)", "größter Betrag": "max( value.amount )"},
+)
+
+
 async def _exact_repeats() -> bytes:
     from shardway.pipeline import exact_deduplication
 
@@ -449,6 +458,12 @@ async def _exact_repeats() -> bytes:
     kept.choose(ROWS, WITHIN)
     digests = [exact_deduplication._digest(key).hex() for key in KEYS]
     return _lines([{"state": kept.write().hex(), "digests": digests, "buckets": exact_deduplication.BUCKETS}])
+
+
+async def _windows() -> bytes:
+    from shardway.pipeline.job.run.window_note import note_of
+
+    return note_of(WINDOW)
 
 
 WRITERS = {
@@ -464,6 +479,7 @@ WRITERS = {
     "delta_commits.jsonl": _delta,
     "iceberg_commits.jsonl": _iceberg,
     "exact_repeats.jsonl": _exact_repeats,
+    "windows.json": _windows,
 }
 VERSIONS = ("0.3",)
 """The folders of fixtures."""

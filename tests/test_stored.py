@@ -15,6 +15,7 @@ from shardway.core.leases.worker_row import worker_row
 from shardway.core.ledger.letter import Letter
 from shardway.local.journal import Journal
 from shardway.pipeline import exact_deduplication
+from shardway.pipeline.job.run.window_note import differences
 from shardway.pipeline.tables import delta, iceberg
 from shardway.pipeline.tables.table_sink import Commit
 from shardway.spark.leases.lease_position import checkpoint_of, position_in_note
@@ -31,6 +32,7 @@ from tests.stored_kit import (
     POSITIONS,
     STAMPS,
     VERSIONS,
+    WINDOW,
     WITHIN,
     WORKERS,
     WRITERS,
@@ -143,3 +145,8 @@ def test_the_state_of_an_exact_deduplication(version: str) -> None:
     assert kept.choose(rows, WITHIN) == [False, False, True, True]
     assert stored["buckets"] == exact_deduplication.BUCKETS == 128
     assert [exact_deduplication._digest(key).hex() for key in KEYS] == stored["digests"]
+
+
+@each_version
+def test_the_windows_of_a_job(version: str) -> None:
+    assert differences(fixture(version, "windows.json"), WINDOW) == []

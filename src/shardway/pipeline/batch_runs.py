@@ -67,6 +67,15 @@ def query_run(batch: DataFrame) -> BatchRun | None:
     return BatchRun(query_id) if found is None else BatchRun(query_id, found[1])
 
 
+def execution_of(batch: DataFrame) -> Any:
+    """Return Spark's own object of how the batch is executed in whose ``foreachBatch`` this is called; None outside of
+    one. Raises Py4JError where this version of Spark has none.
+    """
+    query_id = _query_of(batch)
+    found = None if query_id is None else _running(batch.sparkSession, query_id)
+    return None if found is None else found[0].lastExecution()
+
+
 def _query_of(batch: DataFrame) -> str | None:
     try:
         return batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID) or None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
@@ -54,17 +55,13 @@ def deduplicate(
     if not names:
         raise OptionError("deduplicate() needs the name of at least one key column")
     undecoded = column_or_null(records, REASON).isNotNull()
-    unique = undecoded
-    for name in names:
-        unique = unique | fn.col(name).isNull()
+    unique = _unique(names, undecoded)
     if exact:
         from shardway.pipeline.exact_deduplication import without_exact_duplicates
 
         key = fn.when(~unique, fn.struct(*[fn.col(name) for name in names]))
         return without_exact_duplicates(records, key, time=fn.col(time), order=_position_text(), window=window)
-    # A row that stands alone has its own position for a key, and no key; all others have a key and no position.
-    keyed = with_column(records, _KEY, fn.when(~unique, fn.struct(*[fn.col(name) for name in names])))
-    marked = with_column(keyed, ALONE, fn.when(unique, fn.concat_ws("/", *POSITION)))
+    marked = _marked(records, names, unique)
     if is_stream(records):
         # No row without an event time is late, and none moves the watermark.
         timed = with_column(marked, _TIME, fn.when(~undecoded, fn.col(time))).withWatermark(_TIME, window)
@@ -72,6 +69,29 @@ def deduplicate(
     order = Window.partitionBy(_KEY, ALONE).orderBy(fn.col(time), *position_order())
     ranked = with_column(marked, RANK, fn.row_number().over(order))
     return without(ranked.where(fn.col(RANK) == 1), _KEY, ALONE, RANK)
+
+
+def deduplicate_by_watermark(records: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """Return what ``deduplicate`` does, for rows that are all decoded and have a watermark, whose delay is the window:
+    a query cannot have a second one.
+    """
+    marked = _marked(records, keys, _unique(keys, fn.lit(False)))
+    if not is_stream(records):
+        return without(marked.dropDuplicates([_KEY, ALONE]), _KEY, ALONE)
+    return without(marked.dropDuplicatesWithinWatermark([_KEY, ALONE]), _KEY, ALONE)
+
+
+def _unique(keys: Sequence[str], undecoded: Column) -> Column:
+    """Return which rows stand alone: those that are not decoded, and those with a null among the keys."""
+    return reduce(lambda unique, name: unique | fn.col(name).isNull(), keys, undecoded)
+
+
+def _marked(records: DataFrame, keys: Sequence[str], unique: Column) -> DataFrame:
+    """Return the rows with what they are compared by: a row that stands alone has its own position and no key; all
+    others have a key and no position.
+    """
+    keyed = with_column(records, _KEY, fn.when(~unique, fn.struct(*[fn.col(name) for name in keys])))
+    return with_column(keyed, ALONE, fn.when(unique, fn.concat_ws("/", *POSITION)))
 
 
 def _position_text() -> Column:

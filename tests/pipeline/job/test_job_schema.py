@@ -23,7 +23,7 @@ def test_the_committed_schema_is_that_of_the_code() -> None:
 
 def test_it_knows_every_field_of_the_file() -> None:
     schema = json.loads(schema_json())
-    parts = {"Stamps", "Decode", "DeadLetters", "Deduplicate", "Transform", "Sink", "Trigger", "Metrics"}
+    parts = {"Stamps", "Decode", "DeadLetters", "Deduplicate", "Window", "Transform", "Sink", "Trigger", "Metrics"}
     assert set(schema["$defs"]) == parts
     for part in parts:
         definition = schema["$defs"][part]
@@ -48,7 +48,7 @@ def rows_of(heading: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "part", ["Stamps", "Decode", "DeadLetters", "Deduplicate", "Transform", "Sink", "Trigger", "Metrics"]
+    "part", ["Stamps", "Decode", "DeadLetters", "Deduplicate", "Window", "Transform", "Sink", "Trigger", "Metrics"]
 )
 def test_the_page_has_each_field(part: str) -> None:
     heading = {"DeadLetters": "dead_letters", "Sink": "sinks"}.get(part, part.lower())
@@ -72,7 +72,7 @@ def test_the_pages_example_and_its_faults(tmp_path: Path) -> None:
     assert [fault.split(": ", 1)[1] for fault in caught.value.faults] == told
 
 
-@pytest.mark.parametrize("example", ["orders", "orders_delta", "orders_iceberg", "totals"])
+@pytest.mark.parametrize("example", ["minutes", "orders", "orders_delta", "orders_iceberg", "totals"])
 def test_the_examples_are_right(example: str) -> None:
     job_file = load_job(ROOT / "examples" / "jobs" / f"{example}.toml", {"STREAM": "orders", "LAKE": "lake"})
     assert job_file.job.name == example.replace("_", "-")

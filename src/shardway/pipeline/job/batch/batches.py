@@ -265,10 +265,10 @@ class Batches:
                 step, code = "source", ExitCode.SOURCE
             elif state_cannot_be_read(error):
                 step, code = "state", ExitCode.FAILED
-                what = told_unread(self._job.checkpoint, what)
+                what = told_unread(self._job, what)
             elif state_cannot_be_stored(error):
                 step, code = "state", ExitCode.FAILED
-                what = told_not_stored(self._job.checkpoint, what)
+                what = told_not_stored(self._job, what)
             elif staging and failed_before_writing(error):
                 step, code = "source", ExitCode.FAILED
             elif code is ExitCode.SINK and self._job.transform is not None and by_the_data(error):

@@ -58,7 +58,9 @@ class Conversion:
                 values[fields[name].name] = found
         for name, field in fields.items():
             if field.required and name not in tree and not _misspelt(name, tree, fields):
-                self.faults.append(Fault(path, f"{name} is missing"))
+                examples = [one for given in metas(hints[field.name]) for one in given.examples or ()]
+                as_in = f', as in {name} = "{examples[0]}"' if examples else ""
+                self.faults.append(Fault(path, f"{name} is missing{as_in}"))
         return values
 
     def _value(self, value: Any, hint: Any, path: KeyPath) -> Any:
@@ -77,6 +79,13 @@ class Conversion:
             wrong = {name: one for name, one in value.items() if not isinstance(one, str | int | float | bool)}
             self.faults += [
                 Fault((*path, name), f"must be text, a number, true or false, not {_named(one)}")
+                for name, one in wrong.items()
+            ]
+            return _BAD if wrong else value
+        if inner == model.Expressions and isinstance(value, dict):
+            wrong = {name: one for name, one in value.items() if not isinstance(one, str)}
+            self.faults += [
+                Fault((*path, name), f"must be an SQL expression as text, not {_named(one)}")
                 for name, one in wrong.items()
             ]
             return _BAD if wrong else value

@@ -16,6 +16,7 @@ _TYPES = (
 )  # fmt: skip
 _FIELD = re.compile(r"\s*(`(?:[^`]|``)+`|[^\s:`]+)\s*:?\s*(.*)", re.DOTALL)
 _TYPE = re.compile(r"[A-Za-z_]+")
+_NAME = re.compile(r"`((?:[^`]|``)*)`|([^.`]+)")
 
 
 def ddl_faults(ddl: str) -> list[str]:
@@ -48,6 +49,11 @@ def field_names(ddl: str) -> list[str]:
     """Return the names of the fields, in order."""
     matches = (_FIELD.fullmatch(text) for text in _parts(ddl))
     return [_unquoted(found[1]) for found in matches if found is not None]
+
+
+def name_parts(column: str) -> list[str]:
+    """Return the names that a column or a field of it is made of: ``value.`a.b``` has ``value`` and ``a.b``."""
+    return [found[1].replace("``", "`") if found[2] is None else found[2] for found in _NAME.finditer(column)]
 
 
 def _unquoted(name: str) -> str:

@@ -63,7 +63,7 @@ def _schema(job: Job, folder: Path) -> list[Fault]:
         schema = None if missing or decode.format != "json" else (folder / decode.schema_file).read_text("utf-8")
     if decode.format == "json" and schema is not None:
         faults += [Fault(where, what) for what in ddl_faults(schema)]
-        if job.transform is None:
+        if job.transform is None and job.window is None:
             taken = sorted(set(field_names(schema)) & (set(SPARK_TYPES) - {"data", "explicit_hash_key"}))
             faults += [
                 Fault(where, f"has a field {name}, which is a column of the source too: name it anew in a transform")

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 Scalar = str | int | float | bool
 """The types that an option may have in the file; Spark gets it as text."""
 Options = dict[str, Scalar]
+Expressions = dict[str, str]
+"""SQL expressions, by the names of the columns that they make."""
 Text = Annotated[str, Meta(min_length=1)]
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 Seconds = Annotated[float, Meta(gt=0)]
@@ -110,6 +112,40 @@ class Deduplicate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             description="true: rows further apart than `window` are never removed, which takes longer. false: some are."
         ),
     ] = False
+
+
+class Window(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Rows of one span of time and of equal keys become one row, which comes once, when the span is over."""
+
+    length: Annotated[
+        Span,
+        Meta(
+            description="How long a window is. Windows follow each other without a gap, from 1970 on in UTC.",
+            examples=["1 minute"],
+        ),
+    ]
+    late_by: Annotated[
+        Span,
+        Meta(
+            description="The watermark: how far a row may be behind the newest one and still count. A window's row "
+            "comes when a record is this far behind the window's end.",
+            examples=["10 seconds"],
+        ),
+    ]
+    aggregates: Annotated[
+        Expressions,
+        Meta(
+            min_length=1,
+            description='Columns by their SQL expressions: {orders = "count(*)", total = "sum(value.amount)"}.',
+        ),
+    ]
+    keys: Annotated[
+        tuple[Text, ...],
+        Meta(description='Columns, or fields of the value: "value.customer". Without them a window has one row.'),
+    ] = ()
+    time: Annotated[Text, Meta(description="The TIMESTAMP column, or field of the value, that time is taken from.")] = (
+        "approximate_arrival_timestamp"
+    )
 
 
 class Transform(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -212,6 +248,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     stamps: Stamps | None = None
     dead_letters: DeadLetters | None = None
     deduplicate: Deduplicate | None = None
+    window: Window | None = None
     transform: Transform | None = None
     trigger: Trigger = Trigger()
     metrics: Metrics = Metrics()

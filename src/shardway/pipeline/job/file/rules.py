@@ -7,9 +7,11 @@ import re
 from typing import TYPE_CHECKING
 
 from shardway.errors import OptionError
+from shardway.pipeline.job.file.ddl import name_parts
 from shardway.pipeline.job.file.decode_rules import decode_faults, missing_file, no_dead_letters, value_fields
 from shardway.pipeline.job.file.faults import Fault, nearest
 from shardway.pipeline.job.file.model import KEPT, Job, as_options
+from shardway.pipeline.job.file.window_rules import window_columns, window_faults
 from shardway.pipeline.job.functions import NoSparkError, load_function
 from shardway.pipeline.job.sinks.formats import FOLDER_FORMATS, KNOWN_FORMATS, is_folder, is_table, reserved_options
 from shardway.pipeline.locations import collide, identity
@@ -39,6 +41,8 @@ def faults_of(job: Job, folder: Path, unknown: Collection[str] = ()) -> list[Fau
         faults += [] if "dead_letters" in unknown or job.dead_letters is not None else no_dead_letters(job)
     faults += _dead_letters(job)
     faults += _deduplicate(job, None if "decode" in unknown else value_fields(job))
+    fields = None if "decode" in unknown else value_fields(job)
+    faults += [] if "window" in unknown else window_faults(job, lambda name: _unknown_column(name, fields))
     faults += _transform(job, folder)
     for number, sink in enumerate(job.sinks):
         found = _sink(sink, folder) + (_partitions(job, sink) if "decode" not in unknown else [])
@@ -109,13 +113,14 @@ def _deduplicate(job: Job, fields: list[str] | None) -> list[Fault]:
 
 
 def _unknown_column(name: str, fields: list[str] | None) -> str:
-    parent, _, field = name.partition(".")
+    parent, *inner = name_parts(name) or [name]
     columns = [*SPARK_TYPES, "value"]
     if parent not in columns:
         hints = (nearest(name, [f"value.{one}" for one in fields or ()]), nearest(parent, columns))
         near = next((hint for hint in hints if "did you mean" in hint), "")
         return f"there is no column {name} before the transform{near}"
-    if parent == "value" and field and fields is not None and field.split(".")[0] not in fields:
+    if parent == "value" and inner and fields is not None and inner[0] not in fields:
+        field = name.partition(".")[2]
         return f"value has no field {field}{nearest(field, fields)}"
     return ""
 
@@ -187,10 +192,11 @@ def _format(sink: Sink) -> list[Fault]:
 def _partitions(job: Job, sink: Sink) -> list[Fault]:
     """Return the columns to partition by that rows do not have, where the file says which columns they have."""
     fields = value_fields(job)
-    if job.transform is not None or sink.sql is not None or fields is None:
+    if job.transform is not None or sink.sql is not None or (fields is None and job.window is None):
         return []
-    value = ["value"] if job.decode.format in ("text", "bytes") else fields
-    columns = {name.lower(): name for name in (*value, *KEPT, *(["hour"] if is_folder(sink) or is_table(sink) else []))}
+    made = ["value"] if job.decode.format in ("text", "bytes") else fields or []
+    there = [*made, *KEPT] if job.window is None else window_columns(job.window)
+    columns = {name.lower(): name for name in (*there, *(["hour"] if is_folder(sink) or is_table(sink) else []))}
     return [
         Fault(("partition_by", at), f"there is no column {name}{nearest(name, columns.values())}")
         for at, name in enumerate(sink.partition_by)

@@ -15,12 +15,15 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from shardway.pipeline.job.batch import steps
 from shardway.pipeline.job.batch.batches import Batches
+from shardway.pipeline.job.batch.window_batches import WindowBatches
+from shardway.pipeline.job.batch.windows import windows_of, with_times
 from shardway.pipeline.job.errors.exit_codes import ExitCode, StepError
 from shardway.pipeline.job.errors.failures import source_failed, state_cannot_be_read, state_is_of_another_kind
 from shardway.pipeline.job.run.places import run_lock
 from shardway.pipeline.job.run.rehearsal import rehearse
 from shardway.pipeline.job.run.reports import Totals, batch_report, cut_ms, was_a_batch
 from shardway.pipeline.job.run.unfinished_start import clear_unfinished_start
+from shardway.pipeline.job.run.window_note import another_window, check_windows
 from shardway.pipeline.job.session.state_store import told_unread
 from shardway.pipeline.job.sinks.formats import stream_of
 from shardway.pipeline.listener import MetricsListener
@@ -31,7 +34,7 @@ from shardway.spark.source import ADMISSION
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from shardway.events import QueryMetrics
@@ -67,13 +70,15 @@ def run_job(
     Raises JobFileError or StepError for what is wrong before anything is read.
     """
     with _told_once():
-        batches = Batches(job_file, stopping, show.rows_out, counts=on_event is not None)
+        kind = Batches if job_file.job.window is None else WindowBatches
+        batches = kind(job_file, stopping, show.rows_out, counts=on_event is not None)
         run = _Run(spark, batches, stopping, show, on_event, time.time() if began_s is None else began_s)
         rehearse(spark, job_file, batches)
         with run_lock(spark, job_file, stopping, show) as check_lock:
             left = clear_unfinished_start(spark, job_file.job.checkpoint)
             if left:
                 show.began_anew(job_file.job.checkpoint, left)
+            check_windows(spark, job_file.job)
             return run.whole(check_lock)
 
 
@@ -184,8 +189,7 @@ class _Run:
         job = self._job
         try:
             records = steps.opened(steps.records_of(self._spark, job, self._began_s), job)
-            decoded = steps.slimmed(steps.decoded(records, job, self._file.folder), job)
-            rows = steps.without_duplicates(decoded, job)
+            rows = self._rows(steps.decoded(records, job, self._file.folder))
             writer = rows.writeStream.queryName(job.name).foreachBatch(self._batches.write)
             writer = writer.option("checkpointLocation", job.checkpoint)
             if job.trigger.available_now:
@@ -195,6 +199,12 @@ class _Run:
             return writer.start()
         except Exception as error:
             raise self._failure(error) from error
+
+    def _rows(self, decoded: DataFrame) -> DataFrame:
+        job = self._job
+        if job.window is not None:
+            return windows_of(with_times(decoded, job.window), job)
+        return steps.without_duplicates(steps.slimmed(decoded, job), job)
 
     def _watch(self, query: StreamingQuery) -> None:
         """Wait until the query has ended. Raises what the query failed of, unless the end was asked for."""
@@ -277,8 +287,10 @@ class _Run:
         if source_failed(error):
             return StepError(f"source failed: {what}", step="source", code=ExitCode.SOURCE)
         if state_cannot_be_read(error):
-            told = told_unread(self._job.checkpoint, what)
+            told = told_unread(self._job, what)
             return StepError(f"state failed: {told}", step="state", code=ExitCode.FAILED)
+        if state_is_of_another_kind(error) and self._job.window is not None:
+            return another_window(self._job, ["Spark says: " + what])
         if state_is_of_another_kind(error):
             what = (
                 "the checkpoint directory has the state of another de-duplication: one with or without exact, by other "

@@ -11,11 +11,13 @@ from shardway.errors import OptionError
 from shardway.pipeline.decode import split
 from shardway.pipeline.job.batch import steps
 from shardway.pipeline.job.batch.steps import MissingPackageError
+from shardway.pipeline.job.batch.windows import with_times
 from shardway.pipeline.job.errors.error_text import message_of
 from shardway.pipeline.job.errors.exit_codes import ExitCode, StepError
 from shardway.pipeline.job.file.faults import Fault, JobFileError
 from shardway.pipeline.job.file.rules import place_faults
 from shardway.pipeline.job.run.places import unwritable
+from shardway.pipeline.job.run.window_rehearsal import rehearse_windows
 from shardway.pipeline.job.sinks.targets import require_format
 from shardway.pipeline.spark_paths import identity_in
 from shardway.spark.columns import SCHEMA
@@ -66,12 +68,17 @@ class _Rehearsal:
         decoded = self._try(lambda: steps.decoded(records, job, folder), ("decode", schema))
         if decoded is None:
             return
+        if job.window is not None:
+            decoded = self._try(partial(with_times, decoded, job.window), ("window", "time"))
+            if decoded is None:
+                return
         unique = self._try(lambda: steps.without_duplicates(decoded, job), ("deduplicate", "keys"))
         good, dead = split(decoded if unique is None else unique)
         target = self._batches.dead_letters
         if target is not None:
             self._try(lambda: target.check(steps.explained(dead, job, folder)), ("dead_letters",))
-        rows = self._transformed(good)
+        made = good if job.window is None else rehearse_windows(good, job, self._try)
+        rows = None if made is None else self._transformed(made)
         if rows is None:
             return
         for number, sink in enumerate(self._batches.targets):
@@ -81,6 +88,8 @@ class _Rehearsal:
 
     def _transformed(self, good: DataFrame) -> DataFrame | None:
         transform = self._job.transform
+        if transform is None and self._job.window is not None:
+            return good
         if transform is None or transform.function is None:
             part = "sql" if transform is None or transform.sql is not None else "sql_file"
             path: KeyPath = ("transform", part) if transform is not None else ("decode",)

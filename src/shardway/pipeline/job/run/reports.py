@@ -21,6 +21,8 @@ class SecondPass(NamedTuple):
     """The rows that came out of the query's steps in one run."""
     is_shuffled: bool
     """True where the rows came through a shuffle: what lies before it was run once."""
+    state_runs: int = 2
+    """How often the state was computed."""
 
 
 class StateReport(msgspec.Struct, frozen=True):
@@ -120,7 +122,7 @@ def batch_report(
     metrics = next(iter(stream_metrics(progress)), None)
     seen, state = 1, 1  # how often each was counted
     if second is not None:
-        state = 2
+        state = second.state_runs
         if not second.is_shuffled:
             # Whether what is observed counts both times depends on Spark's version.
             observed = (progress["observedMetrics"] or {}).get(OBSERVATION)

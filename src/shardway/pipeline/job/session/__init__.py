@@ -1,5 +1,5 @@
 """Spark, started for a job.
 
 Read ``session`` first; it asks ``java`` to start the JVM. ``packages`` and ``repositories`` say what Spark is given for
-a format, and ``state_store`` where the state of a de-duplication is kept.
+a format, and ``state_store`` where the state of a job is kept.
 """

@@ -1,4 +1,4 @@
-"""Choose the store of a de-duplication's state, and say what became of a state that cannot be read or stored."""
+"""Choose the store of a job's state, and say what became of a state that cannot be read or stored."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ STATE_SETTINGS = {
 
 
 def has_state(job: Job) -> bool:
-    """True for a job that removes duplicates, by keys or by stamps."""
-    return job.deduplicate is not None or (job.stamps is not None and job.stamps.window is not None)
+    """True for a job that has windows, or removes duplicates, by keys or by stamps."""
+    by_stamps = job.stamps is not None and job.stamps.window is not None
+    return job.window is not None or job.deduplicate is not None or by_stamps
 
 
 def set_state_store(spark: SparkSession, job: Job) -> None:
@@ -39,20 +40,27 @@ def set_state_store(spark: SparkSession, job: Job) -> None:
             spark.conf.set(name, value)
 
 
-def told_not_stored(checkpoint: str, what: str) -> str:
+def told_not_stored(job: Job, what: str) -> str:
     """Return the message on a state that cannot be written. ``what``: how Spark found out."""
     return (
-        f"the state of the de-duplication, in {checkpoint}/state, cannot be stored: {what}. The disk may be full, or "
-        "its storage out of reach. Nothing of this batch is in place: the next start does it again"
+        f"the state of the {_owner(job)}, in {job.checkpoint}/state, cannot be stored: {what}. The disk may be full, "
+        "or its storage out of reach. Nothing of this batch is in place: the next start does it again"
     )
 
 
-def told_unread(checkpoint: str, what: str) -> str:
+def told_unread(job: Job, what: str) -> str:
     """Return the message on a state that cannot be read. ``what``: how Spark found out."""
+    lost = "keys that came before that are not known then, so duplicates of them are kept"
+    if job.window is not None:
+        lost = "windows that were open then lack what came before that, so begin before the oldest of them"
     return (
-        f"the state of the de-duplication, in {checkpoint}/state, cannot be read: {what}. Its storage cannot be "
+        f"the state of the {_owner(job)}, in {job.checkpoint}/state, cannot be read: {what}. Its storage cannot be "
         "reached, or a file of it was removed, cut off or never copied. Nothing of this batch is in place, and its "
         "records are in the stream. Put back the files, or a copy of the whole checkpoint directory; or give the job a "
         "new checkpoint directory, and a startingPosition where the old one ended (with an applicationName it is "
-        "known): keys that came before that are not known then, so duplicates of them are kept"
+        f"known): {lost}"
     )
+
+
+def _owner(job: Job) -> str:
+    return "de-duplication" if job.window is None else "windows"
