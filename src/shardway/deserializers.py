@@ -190,7 +190,7 @@ def confluent(registry_url: str) -> Callable[[bytes], Any]:
     Each schema is fetched once, and 500 are kept. What is in no frame, names a schema that the registry does not have,
     or has one that cannot be used (Protobuf, references to other schemas, a megabyte of text) cannot be read:
     PayloadError. Where the registry is away or answers what no registry does, the deserializer raises RegistryError
-    (``retryable``). It blocks while it fetches, 10 s at most; but on a thread whose event loop runs it fetches on
+    (``retryable``). It blocks while it fetches, 30 s at most; but on a thread whose event loop runs it fetches on
     another thread, and raises RegistryError with ``pending`` meanwhile. A consumer knows these errors: it keeps its
     shards, delivers the records again, and counts none of them as unreadable.
     """

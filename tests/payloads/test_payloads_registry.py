@@ -7,8 +7,10 @@ import base64
 import contextlib
 import datetime as dt
 import json
+import threading
 import uuid
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,7 @@ from hypothesis import strategies as st
 
 from shardway import ConnectionOptions, Credentials, deserializers
 from shardway.errors import OptionError, PayloadError, RegistryError
+from shardway.payloads import schema_cache
 from shardway.payloads.confluent import AUTHORIZATION, SCHEMA_BYTES_MAX
 from shardway.payloads.frames import confluent_frame, glue_frame
 from shardway.payloads.registry_schemas import Answer
@@ -213,6 +216,73 @@ def test_schemas_are_bounded_in_number() -> None:
     for identity in ("1", "2", "1", "3", "1", "2"):
         cache.of(identity)
     assert asked == ["1", "2", "3", "2"]
+
+
+@pytest.mark.parametrize("on_loop", [True, False])
+def test_an_answer_that_never_ends_is_told(monkeypatch: pytest.MonkeyPatch, on_loop: bool) -> None:
+    """Bytes that trickle keep each timeout of a socket from passing."""
+    monkeypatch.setattr(schema_cache, "FETCH_MAX_S", 0.0)
+    end, times = threading.Event(), [0.0]
+
+    def ask(identity: str) -> Answer:
+        end.wait()
+        return Answer('"string"', "AVRO", "")
+
+    cache = SchemaCache("registry", ask, now=lambda: times[0])
+
+    async def asked() -> Any:
+        while True:
+            with contextlib.suppress(PendingError):
+                return not_pending(cache)
+            await asyncio.sleep(0.001)
+
+    class PendingError(Exception):
+        pass
+
+    def not_pending(cache: SchemaCache) -> Any:
+        try:
+            return cache.of("1")
+        except RegistryError as error:
+            if error.pending:
+                raise PendingError from None
+            return str(error)
+
+    for _ in range(3):
+        found = asyncio.run(asked()) if on_loop else not_pending(cache)
+        assert "registry gives no schema: it gives no answer within 0 s" in str(found)
+        times[0] += AWAY_AGAIN_S
+    end.set()
+    monkeypatch.undo()
+    while isinstance(found, str):
+        found = not_pending(cache)
+        times[0] += AWAY_AGAIN_S
+    assert found.name == "1"
+
+
+def test_an_error_that_no_registry_makes_is_one_of_the_registry() -> None:
+    def ask(identity: str) -> Answer:
+        raise LookupError("odd")
+
+    with pytest.raises(RegistryError, match="the fetch ended with LookupError"):
+        SchemaCache("registry", ask).of("1")
+
+
+def test_threads_that_ask_at_once_share_a_fetch() -> None:
+    begun, end, asked = threading.Event(), threading.Event(), []
+
+    def ask(identity: str) -> Answer:
+        asked.append(identity)
+        begun.set()
+        end.wait()
+        return Answer('"string"', "AVRO", "")
+
+    cache = SchemaCache("registry", ask)
+    with ThreadPoolExecutor(3) as pool:
+        found = [pool.submit(cache.of, "1") for _ in range(3)]
+        begun.wait()
+        end.set()
+        assert len({one.result().name for one in found}) == 1
+    assert asked == ["1"]
 
 
 async def test_an_event_loop_is_not_blocked(registry: Registry) -> None:

@@ -1,7 +1,7 @@
 """Keep the schemas that records name, each fetched once from a registry: it may be away, and it may lie.
 
-A registry's answer comes late or never, and an event loop has more to do meanwhile. So on a thread whose event loop
-runs, the fetch goes on beside it, on a thread of its own, and the caller hears that the schema is on its way.
+A registry's answer comes late or never, so each fetch has a thread of its own. An event loop has more to do meanwhile:
+on a thread whose event loop runs, the caller hears that the schema is on its way. Another caller waits for it.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ UNKNOWN_AGAIN_S = 30.0
 AWAY_AGAIN_S = 1.0
 """A registry that gave no schema is asked again after this time."""
 FETCHES_MAX = 4
-"""The schemas that are fetched at the same time beside event loops."""
+"""The schemas that are fetched at the same time."""
 FETCH_MAX_S = 30.0
-"""The time that one call of Glue may take, with all its repetitions."""
+"""The time that one fetch may take, with all its repetitions."""
 
 
 class SchemaCache:
@@ -54,63 +54,88 @@ class SchemaCache:
         self._ask = ask
         self._now = now
         self._schemas_max = schemas_max
-        self._lock = threading.Lock()
+        self._turn = threading.Condition()
+        """It is notified when a fetch has ended."""
         self._known: OrderedDict[str, Schema] = OrderedDict()
         self._away: tuple[float, str] | None = None
         """When the registry is asked again that has failed, and why it has."""
-        self._fetching: set[str] = set()
+        self._fetching: dict[str, float] = {}
+        """When the fetch of an id began, in seconds of the clock that nothing sets."""
 
     def of(self, identity: str) -> Schema:
         """Return the schema of an id, or why there is none. Raises RegistryError where the registry gives none now,
         and where it is on its way (``pending``): ask again.
         """
-        with self._lock:
-            known = self._known.get(identity)
-            if known is not None and known.again_s > self._now():
-                self._known.move_to_end(identity)
-                return known
-            if self._away is not None and self._away[0] > self._now():
-                raise RegistryError(self._away[1])
-            if _on_event_loop():
-                if identity not in self._fetching and len(self._fetching) < FETCHES_MAX:
-                    self._fetching.add(identity)
-                    tasks.thread(
-                        partial(self._fetch_beside, identity), "shardway-schema", partial(self._heard, identity)
-                    )
-                raise RegistryError(f"{self._registry}: a schema is being fetched: ask again", pending=True)
-        return self._fetched(identity)
+        with self._turn:
+            found = self._kept(identity)
+            if found is None:
+                self._begin(identity)
+                if _on_event_loop():
+                    raise self._waiting(identity)
+                # It is fetched on another thread here, too: no timeout of a socket ends an answer that trickles.
+                self._turn.wait_for(lambda: identity not in self._fetching, FETCH_MAX_S)
+                found = self._kept(identity)
+            if found is None:
+                raise self._failed(f"it gives no answer within {FETCH_MAX_S:g} s")
+            return found
 
-    def _fetch_beside(self, identity: str) -> None:
+    def _kept(self, identity: str) -> Schema | None:
+        """Return what is known of an id; None: it is to be fetched. Raises RegistryError while the registry is left
+        alone.
+        """
+        known = self._known.get(identity)
+        if known is not None and known.again_s > self._now():
+            self._known.move_to_end(identity)
+            return known
+        if self._away is not None and self._away[0] > self._now():
+            raise RegistryError(self._away[1])
+        return None
+
+    def _begin(self, identity: str) -> None:
+        if identity not in self._fetching and len(self._fetching) < FETCHES_MAX:
+            self._fetching[identity] = time.monotonic()
+            tasks.thread(partial(self._fetch, identity), "shardway-schema", partial(self._heard, identity))
+
+    def _waiting(self, identity: str) -> RegistryError:
+        """Return the error for a caller that does not wait: the fetch is under way, or takes too long."""
+        began_s = self._fetching.get(identity, min(self._fetching.values()))
+        if time.monotonic() - began_s > FETCH_MAX_S:
+            return self._failed(f"it gives no answer within {FETCH_MAX_S:g} s")
+        return RegistryError(f"{self._registry}: a schema is being fetched: ask again", pending=True)
+
+    def _fetch(self, identity: str) -> None:
         try:
             self._fetched(identity)
-        except RegistryError:
-            pass  # It is kept, and raised where the schema is asked for the next time.
         finally:
-            with self._lock:
-                self._fetching.discard(identity)
+            self._over(identity)
 
     def _heard(self, identity: str, error: BaseException) -> None:
-        with self._lock:
+        with self._turn:
             self._failed(f"the fetch ended with {type(error).__name__}")
-            self._fetching.discard(identity)
+        self._over(identity)
 
-    def _fetched(self, identity: str) -> Schema:
-        """Ask the registry, and keep its answer. Raises RegistryError."""
+    def _over(self, identity: str) -> None:
+        with self._turn:
+            self._fetching.pop(identity, None)
+            self._turn.notify_all()
+
+    def _fetched(self, identity: str) -> None:
+        """Ask the registry, and keep its answer, or that it has failed."""
         try:
             found = schema_of(identity, self._ask(identity))
         except UnknownSchemaError:
             why = f"the registry {self._registry} has no schema {identity}"
             found = Schema(why=why, again_s=self._now() + UNKNOWN_AGAIN_S)
         except (ShardwayError, TimeoutError) as fault:
-            with self._lock:
-                raise self._failed(one_line(str(fault)) or "it gives no answer") from None
-        with self._lock:
+            with self._turn:
+                self._failed(one_line(str(fault)) or "it gives no answer")
+            return
+        with self._turn:
             self._away = None
             self._known[identity] = found
             self._known.move_to_end(identity)
             while len(self._known) > self._schemas_max:
                 self._known.popitem(last=False)
-        return found
 
     def _failed(self, why: str) -> RegistryError:
         told = (
