@@ -12,6 +12,7 @@ from tests.docs.doc_pages import DOCS, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 PAGE = (DOCS / "DESIGN.md").read_text(encoding="utf-8")
 FOLDERS = ("src/shardway", "tests", "scripts", "bench", "interop", "examples")
@@ -29,6 +30,26 @@ def test_the_contents_are_the_sections() -> None:
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"[\w/]+\.py\b", PAGE))))
 def test_a_file_that_is_named_is_there(name: str) -> None:
     assert any(file.endswith(f"/{name}") for file in FILES), "it has moved, or is gone"
+
+
+@pytest.mark.parametrize(
+    "package",
+    [init.parent for init in sorted((ROOT / "src" / "shardway").rglob("*/__init__.py"))],
+    ids=lambda path: path.name,
+)
+def test_a_package_says_what_is_in_it(package: Path) -> None:
+    page = ast.get_docstring(ast.parse((package / "__init__.py").read_text(encoding="utf-8"))) or ""
+    modules = [path.stem for path in package.glob("*.py") if not path.stem.startswith("__")]
+    packages = [path.parent.name for path in package.glob("*/__init__.py")]
+    assert [name for name in sorted(modules + packages) if not re.search(rf"\b{name}\b", page)] == []
+
+
+@pytest.mark.parametrize(
+    "package", sorted({path.parent.name for path in (ROOT / "src" / "shardway").glob("*/__init__.py")})
+)
+def test_the_table_of_the_parts_has_each_package(package: str) -> None:
+    parts = PAGE.split("## The parts", 1)[1].split("\n## ", 1)[0]
+    assert f"`{package}/`" in parts
 
 
 def members_of(node: ast.AST) -> Iterator[str]:

@@ -1,4 +1,18 @@
-"""The ``shardway`` command. Each subcommand is a module; results are text, or JSON with ``-o json``."""
+"""The ``shardway`` command. Each subcommand is a module; results are text, or JSON with ``-o json``.
+
+Read `app` first, which has all subcommands and shows their errors, then one subcommand, such as `stream`.
+
+- The subcommands: `application`, `checks`, `completion`, `console`, `contexts`, `cost`, `dead_letters`, `doctor`,
+  `kclpy`, `load`, `local`, `put`, `records`, `run` (with `job_draft` and `spark_extra`), `stream` and `top`. `moving`
+  and `skip` are parts of ``shardway app``.
+- What several of them share: `looking` is for those that look, and `record_choice` for those that read records.
+  `producing` is for those that put records, with `put_lines`, `workload`, `delivery`, `accounts` and `progress`.
+  `plan_writing` and `plan_lines` are for those that move positions.
+- How they show what they found: `output`, `report_output`, `tables`, `lag_table` and `record_lines`. `terminal` writes
+  it, and `interrupt` waits for Ctrl-C. `help_words` has the words of the help.
+- `contexts_file` keeps the named places, and `write_guard` says in one table which commands write and are refused in
+  some of them. `completing` gives a shell the names of streams and applications.
+"""
 
 from __future__ import annotations
 

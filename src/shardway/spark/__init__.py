@@ -11,4 +11,5 @@ them:
 - `leases`: a query's share in an application's lease table.
 - `task`: reads the ranges of one partition.
 - `sink`, `stamps`: writes rows into a stream, in envelopes if a reader is to drop duplicates.
+- `plain_errors`, `termination`: one message in place of a stack, and what SIGTERM does.
 """

@@ -4,7 +4,9 @@ An exporter is an ``on_event``; `together` makes one of several. The names are i
 
 Read ``metrics`` and ``metric_table`` first, then ``points``, which are made of the snapshots in
 `shardway.events` (``consumer_meter`` counts a consumer's). ``exporting`` and ``pushing`` are below the ways out:
-``prometheus``, ``otlp``, ``cloudwatch`` (with ``emf``) and ``libraries``. ``log`` and ``tracing`` stand beside them.
+``prometheus`` (``prometheus_page``, and ``health`` for the probes), ``otlp`` (``otlp_request``), ``cloudwatch``
+(``cloudwatch_datums``, ``cloudwatch_requests``, ``emf``) and ``libraries``. ``log`` stands beside them, and ``tracing``
+with ``trace_contexts``.
 """
 
 from __future__ import annotations

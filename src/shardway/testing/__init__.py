@@ -1,5 +1,8 @@
-"""Users' tests find here a local Kinesis as a context manager, a consumer without a server, pytest fixtures
-(``pytest_plugin``), and simulations of whole consumers in virtual time.
+"""Users' tests find here a local Kinesis as a context manager, a consumer without a server, pytest fixtures, and
+simulations of whole consumers in virtual time.
+
+`consumer` is `TestConsumer`: the real consumer over memory, beside another consumer, in time that the test lets pass.
+`streams` has streams in a test's hands, `pytest_plugin` the fixtures, and `sim` the simulations.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """The shim has the names that a record processor imports from ``amazon_kclpy``, for where that is not installed.
 
-It takes its place in `sys.modules`. The names, their arguments and their errors are those of ``amazon_kclpy`` 3.
+`kcl` has processors of the first shape, `v2` and `v3` those of the others, with `messages`, `dispatch` and
+`checkpoint_error` beside them. The shim takes its place in `sys.modules`. The names, their arguments and their errors
+are those of ``amazon_kclpy`` 3.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Read ``file`` first, which makes a checked job of a file's text; then ``run``, which runs the job, ``batch``, which
 writes one batch of it, and ``sinks``. ``session`` starts Spark, ``functions`` finds the user's code, ``errors`` says
-how a run ended, and ``draft`` makes a job file of a stream's records.
+how a run ended, and ``draft`` makes a job file of a stream's records. ``submit`` is for ``spark-submit``.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Read the modules in this order:
 
 - `producer`, `sync_producer`: the two faces; `errands` is what other threads ask of the loop's.
 - `handles`: what callers hold of their records.
-- `spec`, `session`: what a program asked for, and one producer at work, from its first record to its end.
+- `arguments`, `spec`, `session`: what a program asked for, and one producer at work, from its first record to its end.
 - `room`, `record_check`, `intake`: the way in for records, within the buffer's bound.
 - `driver`: the steps of the batcher (`shardway.core.producer`), which are whole or mended.
 - `send_loop`, `sender`: what runs on the event loop, and the task of each request.

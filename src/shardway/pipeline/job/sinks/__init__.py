@@ -1,1 +1,3 @@
-"""The sinks of a job: ``formats`` names their kinds, ``delivery`` says what each promises, and ``targets`` writes."""
+"""The sinks of a job: ``formats`` names their kinds, ``delivery`` says what each promises, and ``targets`` writes, with
+``table_sinks`` for tables.
+"""
