@@ -61,10 +61,10 @@ def test_a_stream_of_json_gets_a_job_file_that_the_check_takes(run: Run, kinesis
         "tags ARRAY<STRING>",
     }
     text = file.read_text("utf-8")
-    assert "newest 10 records, of 2 shards; 8 of them are one JSON object" in told(text)
+    assert "newest 10 records, of 2 shards; 9 of them are one JSON object" in told(text)
     assert "1 text" in text
-    assert "1 a json object in gzip" in text
-    assert "tags: missing in 7 of 8" in text
+    assert 'compression = "auto"  # 1 of the 10 records are compressed' in text
+    assert "tags: missing in 8 of 9" in text
     assert "Each of these objects has: order_id, mail, amount." in text
     assert not any(secret in text + done.stderr for secret in SECRETS)
 
@@ -95,7 +95,7 @@ def test_at_most_a_hundred_records_are_looked_at(run: Run, kinesis: Any) -> None
     [
         ([b"a line", b"[1, 2]", b"{}"], {"format": "text"}),
         ([b"\xff\xfe", b"a line"], None),
-        ([gzip.compress(b'{"a": 1}')], None),
+        ([gzip.compress(b"\xff\xfe")], None),
         ([b""], {"format": "text"}),
     ],
 )
@@ -106,6 +106,13 @@ def test_data_that_is_no_json_gets_a_job_without_a_schema(
     file = tmp_path / "job.toml"
     assert run("run", "--init", "orders", str(file)).status == 0
     assert checked(run, file).get("decode") == decode
+
+
+def test_json_in_gzip_gets_a_job_that_opens_it(run: Run, kinesis: Any, tmp_path: Path) -> None:
+    put(kinesis, gzip.compress(b'{"a": 1}'))
+    file = tmp_path / "job.toml"
+    assert run("run", "--init", "orders", str(file)).status == 0
+    assert checked(run, file)["decode"] == {"format": "json", "compression": "auto", "schema": "a BIGINT\n"}
 
 
 def test_an_empty_stream_and_a_missing_one_get_a_clear_error(run: Run, kinesis: Any, tmp_path: Path) -> None:
