@@ -199,3 +199,21 @@ def test_no_library_for_zstd_ends_the_job_before_it_reads(world: World, monkeypa
     assert ended.code is ExitCode.NOT_READY
     assert "pip install" in ended.message
     assert 'compression = "auto"' in ended.message
+
+
+def test_windows_of_compressed_records(world: World) -> None:
+    """The job looks for the dead letters in a second run of the plan below the windows, which opens the records."""
+    window = (
+        '[window]\nlength = "1 minute"\nlate_by = "10 seconds"\ntime = "value.at"\nkeys = ["value.customer"]\n'
+        'aggregates = {orders = "count(*)"}\n'
+    )
+    events = [json.dumps({"at": f"2026-01-01T12:0{minute}:00Z", "customer": "ada"}).encode() for minute in (0, 0, 2)]
+    text = HEAD + decode("json", 'compression = "auto"', "schema = 'at TIMESTAMP, customer STRING'") + DEAD
+    cut_off, no_time = gzip.compress(events[0])[:-1], zstd.compress(b'{"at": null}')
+    world.put(gzip.compress(events[0]), zstd.compress(events[1]), cut_off, no_time, events[2])
+    assert world.run(text + window + PARQUET + ONCE).errors == ""
+    world.put(events[2])
+    assert world.run(text + window + PARQUET + ONCE).errors == ""
+    assert world.rows("rows", "customer", "orders") == [("ada", 2)]
+    dead = {cut_off: "it is gzip that is cut off", no_time: "value.at is null"}
+    assert dict(world.rows("dead", "data", "reason")) == dead
