@@ -35,6 +35,12 @@ class QuerySnapshot(Snapshot, kw_only=True):
     """Rows that the de-duplication of a job removed."""
     records_late: int = 0
     """Rows that a job dropped, as they came later than its watermark allows."""
+    records_dropped: int = 0
+    """Rows that a job left out, as they did not meet an expectation with the action ``drop``."""
+    expectations_met: dict[str, int] = msgspec.field(default_factory=dict)
+    """Rows that met an expectation of a job, by its name; a row counts in each."""
+    expectations_not_met: dict[str, int] = msgspec.field(default_factory=dict)
+    """Rows that did not meet an expectation of a job, by its name, whatever became of them."""
     aggregates_outside_range: int = 0
     """KPL aggregates with user records outside of their shard's hash range."""
 

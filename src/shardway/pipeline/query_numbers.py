@@ -10,7 +10,7 @@ from shardway.events.producer_snapshot import ProducerSnapshot
 from shardway.events.query_snapshot import LEVELS, QuerySnapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
 
     from shardway.pipeline.stream_metrics import StreamMetrics
 
@@ -24,6 +24,10 @@ class BatchNumbers(NamedTuple):
     dead_letters: int = 0
     duplicates: int = 0
     late: int = 0
+    dropped: int = 0
+    met: Mapping[str, int] = {}
+    """The rows that met each expectation, by its name."""
+    not_met: Mapping[str, int] = {}
 
 
 class QueryNumbers:
@@ -37,12 +41,17 @@ class QueryNumbers:
         self._last: dict[tuple[str, str], QuerySnapshot] = {}
         """The snapshot that was emitted last, by query and stream."""
 
-    def begin(self, query: str, stream: str) -> None:
+    def begin(self, query: str, stream: str, expectations: Iterable[str] = ()) -> None:
         """Begin the numbers of a query that starts: the time that it waits from here on counts, also before its first
-        batch.
+        batch, and the counts of its expectations are 0.
         """
         now_s = self._now()
-        self._report(query, stream, QuerySnapshot(period_start_s=now_s, period_end_s=now_s, lag_s=0.0))
+        none_yet = dict.fromkeys(expectations, 0)
+        snapshot = QuerySnapshot(
+            period_start_s=now_s, period_end_s=now_s, lag_s=0.0,
+            expectations_met=none_yet, expectations_not_met=dict(none_yet),
+        )  # fmt: skip
+        self._report(query, stream, snapshot)
 
     def batch(self, query: str, metrics: StreamMetrics, counted: BatchNumbers) -> None:
         """Emit the numbers of a batch that was committed."""
@@ -57,6 +66,9 @@ class QueryNumbers:
             records_dead_lettered=counted.dead_letters,
             records_duplicate=counted.duplicates,
             records_late=counted.late,
+            records_dropped=counted.dropped,
+            expectations_met=dict(counted.met),
+            expectations_not_met=dict(counted.not_met),
             aggregates_outside_range=metrics.aggregates_outside_range or 0,
             lag_s=metrics.lag_s,
             shards=metrics.shards,

@@ -12,7 +12,7 @@ from shardway.core.histogram import BUCKETS_PER_DOUBLING, RELATIVE_ERROR_MAX, Hi
 from shardway.core.options.base import Options
 from shardway.events.consumer_snapshot import OTHERS, Spread
 from shardway.telemetry.metric_table import TABLE
-from shardway.telemetry.metrics import CloudWatchName, Kind, Level, Metric
+from shardway.telemetry.metrics import EXPECTATION, CloudWatchName, Kind, Level, Metric
 from shardway.telemetry.points import of_event, stream_label
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class _Period:
             levels = [level for one in self._told if (level := getattr(one.snapshot, metric.field)) is not None]
             if levels:
                 yield self._datum(called, dimensions, _counted([level * called.factor for level in levels]))
-        else:
+        elif value or metric.by != EXPECTATION:  # a job without expectations has no number of them to pay for
             yield self._datum(called, dimensions, ((_size(value) * called.factor,), (1.0,)))
 
     def _levels(self, metric: Metric, factor: float) -> Iterator[float]:

@@ -15,7 +15,17 @@ from typing import Any
 
 import msgspec
 
-from shardway.telemetry.metrics import ERROR_TYPE, OPERATION, ORIGIN, CloudWatchName, Kind, Level, Metric, Reporter
+from shardway.telemetry.metrics import (
+    ERROR_TYPE,
+    EXPECTATION,
+    OPERATION,
+    ORIGIN,
+    CloudWatchName,
+    Kind,
+    Level,
+    Metric,
+    Reporter,
+)
 
 
 def _kcl(name: str, operation: str, level: Level, **more: Any) -> CloudWatchName:
@@ -396,6 +406,19 @@ _QUERY = (
     _of_query("shardway.query.batches", Kind.COUNTER, "batches", "{batch}", "Batches that were committed"),
     _of_query(
         "shardway.query.late", Kind.COUNTER, "records_late", "{record}", "Rows dropped, as the watermark was past them"
+    ),
+    _of_query(
+        "shardway.query.dropped", Kind.COUNTER, "records_dropped", "{record}",
+        "Rows dropped, as they did not meet an expectation",
+    ),
+    _of_query(
+        "shardway.query.expectation.met", Kind.COUNTER, "expectations_met", "{record}",
+        "Rows that met an expectation", by=EXPECTATION,
+    ),
+    _of_query(
+        "shardway.query.expectation.not_met", Kind.COUNTER, "expectations_not_met", "{record}",
+        "Rows that did not meet an expectation, whatever became of them", by=EXPECTATION,
+        cloudwatch=(_own("shardway.query.expectation.not_met"),),
     ),
     _of_query(
         "shardway.query.aggregates_outside_range", Kind.COUNTER, "aggregates_outside_range", "{record}",

@@ -14,6 +14,7 @@ APPLICATION = "messaging.consumer.group.name"
 OPERATION = "messaging.operation.name"
 ERROR_TYPE = "error.type"
 ORIGIN = "shardway.origin"
+EXPECTATION = "shardway.expectation"
 
 
 class Kind(StrEnum):

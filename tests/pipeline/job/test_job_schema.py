@@ -23,7 +23,18 @@ def test_the_committed_schema_is_that_of_the_code() -> None:
 
 def test_it_knows_every_field_of_the_file() -> None:
     schema = json.loads(schema_json())
-    parts = {"Stamps", "Decode", "DeadLetters", "Deduplicate", "Window", "Transform", "Sink", "Trigger", "Metrics"}
+    parts = {
+        "Stamps",
+        "Decode",
+        "DeadLetters",
+        "Expectation",
+        "Deduplicate",
+        "Window",
+        "Transform",
+        "Sink",
+        "Trigger",
+        "Metrics",
+    }
     assert set(schema["$defs"]) == parts
     for part in parts:
         definition = schema["$defs"][part]
@@ -48,10 +59,22 @@ def rows_of(heading: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "part", ["Stamps", "Decode", "DeadLetters", "Deduplicate", "Window", "Transform", "Sink", "Trigger", "Metrics"]
+    "part",
+    [
+        "Stamps",
+        "Decode",
+        "DeadLetters",
+        "Expectation",
+        "Deduplicate",
+        "Window",
+        "Transform",
+        "Sink",
+        "Trigger",
+        "Metrics",
+    ],
 )
 def test_the_page_has_each_field(part: str) -> None:
-    heading = {"DeadLetters": "dead_letters", "Sink": "sinks"}.get(part, part.lower())
+    heading = {"DeadLetters": "dead_letters", "Expectation": "expect", "Sink": "sinks"}.get(part, part.lower())
     assert rows_of(f"### {heading}") == list(getattr(model, part).__struct_fields__)
 
 

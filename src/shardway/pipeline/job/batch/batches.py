@@ -15,8 +15,9 @@ from pyspark.sql import functions as fn
 
 from shardway.errors import ShardwayError
 from shardway.pipeline.batches import read_once
-from shardway.pipeline.decode import REASON, JsonFaults, split
+from shardway.pipeline.decode import REASON, JsonFaults
 from shardway.pipeline.job.batch import steps
+from shardway.pipeline.job.batch.expectations import Expectations
 from shardway.pipeline.job.batch.observations import BatchReports, partitions_of
 from shardway.pipeline.job.errors.exit_codes import ExitCode, StepError
 from shardway.pipeline.job.errors.failures import (
@@ -26,6 +27,7 @@ from shardway.pipeline.job.errors.failures import (
     state_cannot_be_read,
     state_cannot_be_stored,
 )
+from shardway.pipeline.job.file.faults import Fault
 from shardway.pipeline.job.run.reports import SecondPass
 from shardway.pipeline.job.session.state_store import told_not_stored, told_unread
 from shardway.pipeline.job.sinks.targets import FolderTarget, FormatTarget, dead_letter_target, target_of
@@ -45,7 +47,7 @@ class StoppedError(ShardwayError):
 
 
 class _NotToldError(ShardwayError):
-    """The write did not bring all dead letters of its batch to the driver."""
+    """The write did not bring all dead letters of its batch to the driver, or a row of it is to stop the job."""
 
 
 KEPT_BATCHES = 16
@@ -71,7 +73,8 @@ class Batches:
         self._dead_letters: dict[int, int] = {}
         self._run_twice: dict[int, int] = {}
         """The number of rows of each batch that was run twice, by the batch's id."""
-        self._watching = BatchReports()
+        self.expectations = Expectations(self._job.expect)
+        self._watching = BatchReports(self.expectations)
         self._good = Selection(lambda: steps.chosen(self._job), where=lambda: fn.col(REASON).isNull())
         self._good_columns: list[str] = []
         self._faults: JsonFaults | None = None
@@ -127,7 +130,8 @@ class Batches:
 
     def _write(self, batch: DataFrame, batch_id: int) -> None:
         folder = self._one_folder()
-        if self._job.decode.takes_all and len(self.targets) == 1 and folder is None:
+        sets_apart = not self._job.decode.takes_all or bool(self.expectations)
+        if not sets_apart and len(self.targets) == 1 and folder is None:
             # Nothing is set apart and there is one output: the stream is read once also without keeping the batch.
             self._write_good(batch, batch_id)
             return
@@ -142,18 +146,33 @@ class Batches:
         with read_once(batch) as rows:
             with self._step("source", batch_id, ExitCode.FAILED):
                 # This reads and decodes. What fails after it is not the stream.
-                counted = rows.agg(fn.count(fn.lit(1)), fn.count(REASON)).first()
+                dead_rows = fn.count(fn.when(self.expectations.is_dead(), 1))
+                counted = rows.agg(fn.count(fn.lit(1)), dead_rows, *self.expectations.counts()).first()
             assert counted is not None
-            total, dead = counted
+            total, dead, *judged = counted
+            dropped = self._checked(rows, batch_id, judged)
             self._dead_letters[batch_id] = dead
             if batch_id in self._run_twice:
                 self._run_twice[batch_id] = total
             self._kept_batches = max(0, self._kept_batches - 1)
             self._write_dead(rows, batch_id, dead)
-            if total > dead:
+            if total > dead + dropped:
                 self._write_good(rows, batch_id)
             else:
                 self._write_nothing(rows, batch_id)
+
+    def _checked(self, rows: DataFrame, batch_id: int, counted: list[int]) -> int:
+        """Take what the expectations counted, and return how many rows were dropped. Raises StepError where a row is to
+        stop the job; ``rows`` are read then.
+        """
+        judged = self.expectations.taken(batch_id, counted)
+        stops = self.expectations.stops(judged)
+        if stops:
+            with self._step("source", batch_id, ExitCode.FAILED):
+                why = self.expectations.why_stopped(rows, judged)
+            fault = Fault(("expect", stops[0]), f"the job stops at batch {batch_id}: {why}")
+            raise StepError(self.file.fault_text(fault), step=fault.place, code=ExitCode.EXPECTATION, batch_id=batch_id)
+        return judged.dropped
 
     def _one_folder(self) -> FolderTarget | None:
         """Return the folder that all good rows go to as they are, where there is no other sink.
@@ -181,11 +200,14 @@ class Batches:
             told = watched.told(once=staged.is_direct)
             if told is None or not (told.came or self.dead_letters is None):
                 raise _NotToldError("the dead letters did not come with the write")
+            judged = self.expectations.taken(batch_id, told.judged)
+            if self.expectations.stops(judged):
+                raise _NotToldError("a row is to stop the job")
             self._dead_letters[batch_id] = told.dead
             self._rows_before = told.rows
             self._write_letters(told.letters, batch, batch_id, told.dead)
             with self._sink_step(0, batch_id):
-                if told.rows > told.dead:
+                if told.rows > told.dead + judged.dropped:
                     staged.put(first_is_empty=told.first_is_empty)
                 else:
                     staged.put_nothing()
@@ -214,7 +236,7 @@ class Batches:
         if self.dead_letters is None:
             return
         with self._step("dead_letters", batch_id, ExitCode.SINK):
-            letters = split(rows)[1]
+            letters = self.expectations.parted(rows)[1]
             if dead:
                 self.dead_letters.write(steps.explained(letters, self._job, self.file.folder), batch_id)
             else:
@@ -246,7 +268,7 @@ class Batches:
 
     def _transformed(self, rows: DataFrame, batch_id: int) -> DataFrame:
         with self._step("transform", batch_id, ExitCode.TRANSFORM):
-            return steps.transformed(split(rows)[0], self._job, self.file.folder)
+            return steps.transformed(self.expectations.parted(rows)[0], self._job, self.file.folder)
 
     def _sink_step(self, number: int, batch_id: int, *, staging: bool = False) -> AbstractContextManager[None]:
         step = f"sinks[{number}] {self._job.sinks[number].label}"

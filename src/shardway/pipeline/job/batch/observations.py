@@ -18,12 +18,15 @@ from pyspark.sql.types import StructType
 
 from shardway.errors import ShardwayError
 from shardway.pipeline.decode import REASON, VALUE
+from shardway.pipeline.job.batch.expectations import UNMET
 from shardway.pipeline.jvm import java_column, java_seq
 from shardway.pipeline.py4j_error import Py4JError
 from shardway.spark.columns import POSITION
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from shardway.pipeline.job.batch.expectations import Expectations
 
 
 LETTERS_MAX = 10_000
@@ -54,12 +57,17 @@ class ObservedNumbers(NamedTuple):
     """False where the dead letters are too many or too long to come to the driver."""
     first_is_empty: bool
     """True where the batch's first partition has no good row: Spark makes a file of it all the same."""
+    judged: list[int]
+    """The numbers of `Expectations.counts`."""
 
 
 class BatchReports:
     """Makes the batches of one query report their dead letters. Its questions to Spark's JVM are asked once."""
 
-    def __init__(self) -> None:
+    def __init__(self, expectations: Expectations) -> None:
+        self._expectations = expectations
+        self._counts = [*_COUNTS, *expectations.count_names]
+        """The names of the numbers that are observed, in this order; behind them come the letters."""
         self.names: list[str] = []
         """The names of a dead letter's columns."""
         self._letter: Any = None
@@ -71,7 +79,7 @@ class BatchReports:
         """Return the batch, watched. ``partitions``: the number of its partitions, if that is known."""
         spark: Any = batch.sparkSession
         if not self.names:
-            kept = [field for field in batch.schema.fields if field.name != VALUE]
+            kept = [field for field in batch.schema.fields if field.name not in (VALUE, UNMET)]
             self._letter = spark._jsparkSession.parseDataType(StructType(kept).json())
             self.names = [field.name for field in kept]
         each = max(1, LETTERS_MAX // max(1, partitions or PARTITIONS_IF_UNKNOWN))
@@ -81,12 +89,14 @@ class BatchReports:
             first, *others = (java_column(column) for column in observed)
             kind = getattr(spark._jvm, _OBSERVATION)
             self._asked = {
-                each: _Questions(self._letter, kind, numbered, first, java_seq(spark, others), _tells_rows(spark))
+                each: _Questions(
+                    self._letter, kind, numbered, first, java_seq(spark, others), _tells_rows(spark), self._counts
+                )
             }
         return WatchedBatch(batch, self._asked[each])
 
     def _observed(self, each: int) -> tuple[Column, list[Column]]:
-        dead = fn.col(REASON).isNotNull()
+        dead = self._expectations.is_dead()
         short = fn.coalesce(fn.octet_length("data"), fn.lit(0)) <= LETTER_BYTES_MAX
         # This counts the rows of a partition that it is asked for, and it is asked for dead letters only.
         nth = fn.when(dead & short, fn.monotonically_increasing_id().bitwiseAND(fn.lit((1 << _COUNTED_BITS) - 1)))
@@ -95,13 +105,13 @@ class BatchReports:
         first = fn.col(REASON).isNull() & (fn.spark_partition_id() == 0)
         observed = [
             fn.count(fn.lit(1)),
-            fn.count(REASON),
+            fn.count(fn.when(dead, 1)),
             fn.count(fn.when(first, 1)),
             fn.count(fn.when(dead & ~taken, 1)),
-            fn.collect_list(fn.when(taken, letter)),
         ]
-        named = [column.alias(name) for column, name in zip(observed, (*_COUNTS, _LETTERS), strict=True)]
-        return nth.alias(_NTH), named
+        named = [column.alias(name) for column, name in zip(observed, _COUNTS, strict=True)]
+        letters = fn.collect_list(fn.when(taken, letter)).alias(_LETTERS)
+        return nth.alias(_NTH), [*named, *self._expectations.counts(), letters]
 
 
 class _Questions(NamedTuple):
@@ -118,6 +128,8 @@ class _Questions(NamedTuple):
     """The columns that are observed behind the first one."""
     is_row: bool
     """True where Spark reports what was observed as a row."""
+    counts: list[str]
+    """The names of the numbers, in their order."""
 
 
 class WatchedBatch:
@@ -127,6 +139,7 @@ class WatchedBatch:
         self._spark: Any = batch.sparkSession
         self._letter = asked.letter
         self._is_row = asked.is_row
+        self._counts = asked.counts
         self._observation: Any = asked.kind()
         java: Any = batch._jdf
         observed = java.select(asked.numbered).observe(self._observation, asked.first, asked.others)
@@ -147,26 +160,28 @@ class WatchedBatch:
             # The step that observes was taken out of the plan while it ran. The folder sees to it that it stays
             # (``with_what_is_observed``); what else may take it out is not known.
             return None
-        rows, dead, first, left = _counts_of_row(told) if self._is_row else _counts_of_map(told)
+        names = self._counts
+        counted = _counts_of_row(told, names) if self._is_row else _counts_of_map(told, names)
+        rows, dead, first, left, *judged = counted
         letters = None
         if dead and not left:
-            found = told.getList(len(_COUNTS)) if self._is_row else _letters_of_map(self._spark, told)
+            found = told.getList(len(names)) if self._is_row else _letters_of_map(self._spark, told)
             letters = DataFrame(self._spark._jsparkSession.createDataFrame(found, self._letter), self._spark)
             if not once:
                 letters = letters.dropDuplicates(list(POSITION))
-        return ObservedNumbers(rows, dead, letters, came=not left, first_is_empty=first == 0)
+        return ObservedNumbers(rows, dead, letters, not left, first == 0, judged)
 
 
 def _tells_rows(spark: SparkSession) -> bool:
     return tuple(int(number) for number in spark.version.split(".")[:2]) >= (4, 1)
 
 
-def _counts_of_row(row: Any) -> list[int]:
-    return [int(row.getLong(number)) for number in range(len(_COUNTS))]
+def _counts_of_row(row: Any, names: list[str]) -> list[int]:
+    return [int(row.getLong(number)) for number in range(len(names))]
 
 
-def _counts_of_map(told: Any) -> list[int]:
-    return [int(told.apply(name)) for name in _COUNTS]
+def _counts_of_map(told: Any, names: list[str]) -> list[int]:
+    return [int(told.apply(name)) for name in names]
 
 
 def _letters_of_map(spark: Any, told: Any) -> Any:

@@ -11,6 +11,7 @@ from shardway.errors import OptionError, ShardwayError
 from shardway.payloads.opening import check_zstd
 from shardway.pipeline.decode import REASON, VALUE, decode_bytes, decode_json, decode_text, explain_json
 from shardway.pipeline.deduplication import deduplicate
+from shardway.pipeline.job.batch.expectations import UNMET
 from shardway.pipeline.job.batch.payloads import decode_service, read_opened
 from shardway.pipeline.job.file.model import KEPT, as_options
 from shardway.pipeline.job.functions import load_function
@@ -94,7 +95,7 @@ def slimmed(rows: DataFrame, job: Job) -> DataFrame:
     if job.transform is not None:
         return rows
     asked = job.deduplicate
-    read = {VALUE, REASON, *KEPT}
+    read = {VALUE, REASON, UNMET, *KEPT}
     read |= set() if asked is None else {name.partition(".")[0].strip("`") for name in (*asked.keys, asked.time)}
     # Names that differ by case only are one column to Spark.
     kept = {name.lower() for name in read}

@@ -26,6 +26,8 @@ class ExitCode(IntEnum):
     """A sink, or the dead letters, cannot be written."""
     CUT_SHORT = 7
     """The job was stopped a second time, in the middle of a batch, which the next start does again."""
+    EXPECTATION = 8
+    """Rows did not meet an expectation whose action is *stop*. Nothing of their batch was written."""
 
 
 class StepError(ShardwayError):

@@ -74,7 +74,7 @@ class Conversion:
                 if not value:
                     self.faults.append(Fault(path, "must have at least one"))
                 items = [self._value(one, item, (*path, at)) for at, one in enumerate(value)]
-                return tuple(item() if one is _BAD else one for one in items)  # the others keep their numbers
+                return tuple(_stand_in(item) if one is _BAD else one for one in items)  # the others keep their numbers
         if inner == model.Options and isinstance(value, dict):
             wrong = {name: one for name, one in value.items() if not isinstance(one, str | int | float | bool)}
             self.faults += [
@@ -94,6 +94,11 @@ class Conversion:
         except msgspec.ValidationError:
             self.faults.append(Fault(path, _wrong(value, hint)))
             return _BAD
+
+
+def _stand_in(kind: type[msgspec.Struct]) -> msgspec.Struct:
+    """Return a struct in place of one that could not be made; its required fields are texts."""
+    return kind(**{field.name: "" for field in msgspec.structs.fields(kind) if field.required})
 
 
 def _bare(hint: Any) -> Any:

@@ -93,6 +93,29 @@ class DeadLetters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     discard: Annotated[bool, Meta(description="true: dead letters are counted, and not kept.")] = False
 
 
+class Expectation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A condition that each decoded row is expected to meet, and what becomes of a row that does not."""
+
+    name: Annotated[
+        str,
+        Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$", description="Its name in reasons, progress and metrics."),
+    ]
+    sql: Annotated[
+        Text,
+        Meta(
+            description='A condition over the columns of the source and the value: "value.amount > 0". Null counts as '
+            "not met."
+        ),
+    ]
+    action: Annotated[
+        Literal["count", "drop", "dead-letter", "stop"],
+        Meta(
+            description="What becomes of a row that does not meet it: it is only counted, left out, kept as a dead "
+            "letter, or the job ends before the batch is written."
+        ),
+    ] = "count"
+
+
 class Deduplicate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Keep the first of rows with equal keys."""
 
@@ -247,6 +270,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     decode: Annotated[Decode, Meta(description="Without it, `value` is the data as it is.")] = Decode(format="bytes")
     stamps: Stamps | None = None
     dead_letters: DeadLetters | None = None
+    expect: Annotated[
+        tuple[Expectation, ...], Meta(description="What each decoded row is expected to be. All of them are looked at.")
+    ] = ()
     deduplicate: Deduplicate | None = None
     window: Window | None = None
     transform: Transform | None = None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from shardway.errors import OptionError
 from shardway.pipeline.job.file.ddl import name_parts
 from shardway.pipeline.job.file.decode_rules import decode_faults, missing_file, no_dead_letters, value_fields
+from shardway.pipeline.job.file.expectation_rules import expectation_faults
 from shardway.pipeline.job.file.faults import Fault, nearest
 from shardway.pipeline.job.file.model import KEPT, Job, as_options
 from shardway.pipeline.job.file.window_rules import window_columns, window_faults
@@ -40,8 +41,9 @@ def faults_of(job: Job, folder: Path, unknown: Collection[str] = ()) -> list[Fau
         faults += decode_faults(job, folder)
         faults += [] if "dead_letters" in unknown or job.dead_letters is not None else no_dead_letters(job)
     faults += _dead_letters(job)
-    faults += _deduplicate(job, None if "decode" in unknown else value_fields(job))
     fields = None if "decode" in unknown else value_fields(job)
+    faults += expectation_faults(job, fields, unknown)
+    faults += _deduplicate(job, fields)
     faults += [] if "window" in unknown else window_faults(job, lambda name: _unknown_column(name, fields))
     faults += _transform(job, folder)
     for number, sink in enumerate(job.sinks):

@@ -84,6 +84,8 @@ class RunOutput:
         self._text(
             f"batch {report.batch}: {report.rows:,} records in {report.seconds:,.1f} s ({report.rows_per_s:,.0f}/s), "
             f"{lag}, {report.dead_letters:,} dead letters, {report.duplicates:,} duplicates, {report.late:,} late"
+            + (f", {report.dropped:,} dropped" if report.dropped else "")
+            + "".join(f", {one.not_met:,} not {name}" for name, one in report.expectations.items() if one.not_met)
             + (f", {report.aggregates_outside_range:,} aggregates outside" if report.aggregates_outside_range else "")
             + (f", {report.possible_losses:,} possible losses" if report.possible_losses else "")
             + (f", state {_state(report.state)}" if report.state is not None else "")
@@ -109,6 +111,8 @@ class RunOutput:
             ("dead letters", f"{totals.dead_letters:,}"),
             ("duplicates", f"{totals.duplicates:,}"),
             ("late", f"{totals.late:,}"),
+            *([("dropped", f"{totals.dropped:,}")] if totals.expectations else []),
+            *((name, f"{one.met:,} met, {one.not_met:,} not met") for name, one in totals.expectations.items()),
             *(
                 [("outside", f"{totals.aggregates_outside_range:,} aggregates")]
                 if totals.aggregates_outside_range

@@ -167,7 +167,8 @@ class _Run:
         query = self._start()
         self._show.started(self._job.name, str(query.id))
         if self._numbers is not None and self._last_batch is None:
-            self._numbers.begin(self._job.name, self._stream.rpartition("/")[2])
+            names = [one.name for one in self._job.expect]
+            self._numbers.begin(self._job.name, self._stream.rpartition("/")[2], names)
             for stream in {*self._batches.streams, *self._letters_to}:
                 self._numbers.wrote(self._job.name, stream, 0)
         try:
@@ -189,7 +190,8 @@ class _Run:
         job = self._job
         try:
             records = steps.opened(steps.records_of(self._spark, job, self._began_s), job)
-            rows = self._rows(steps.decoded(records, job, self._file.folder))
+            decoded = steps.decoded(records, job, self._file.folder)
+            rows = self._rows(self._batches.expectations.applied(decoded))
             writer = rows.writeStream.queryName(job.name).foreachBatch(self._batches.write)
             writer = writer.option("checkpointLocation", job.checkpoint)
             if job.trigger.available_now:
@@ -248,7 +250,9 @@ class _Run:
                 self._cut_ms = cut_ms(progress) or self._cut_ms
                 dead_letters = self._batches.dead_letters_of(number)
                 second = self._batches.second_pass_of(number)
+                judged = self._batches.expectations.of(number)
                 report = batch_report(progress, stream=self._stream, dead_letters=dead_letters, second=second)
+                report = report.judged(judged.dropped, judged.reports)
                 self._metrics.show(progress)
                 self._tell_numbers(progress, report, self._batches.written_of(number))
                 self._totals.add(report)
@@ -263,8 +267,11 @@ class _Run:
             aggregates_outside_range=report.aggregates_outside_range
         )  # it counts once where the batch ran twice
         counted = BatchNumbers(
-            report.rows, report.bytes, report.seconds, report.dead_letters, report.duplicates, report.late
-        )
+            report.rows, report.bytes, report.seconds, report.dead_letters, report.duplicates, report.late,
+            report.dropped,
+            {name: one.met for name, one in report.expectations.items()},
+            {name: one.not_met for name, one in report.expectations.items()},
+        )  # fmt: skip
         self._numbers.batch(self._job.name, outside, counted)
         for stream, rows in written.items():
             self._numbers.wrote(self._job.name, stream, rows)

@@ -10,6 +10,7 @@ from pyspark.errors import PySparkException
 from shardway.errors import OptionError
 from shardway.pipeline.decode import split
 from shardway.pipeline.job.batch import steps
+from shardway.pipeline.job.batch.conditions import condition_fault
 from shardway.pipeline.job.batch.steps import MissingPackageError
 from shardway.pipeline.job.batch.windows import with_times
 from shardway.pipeline.job.errors.error_text import message_of
@@ -72,8 +73,11 @@ class _Rehearsal:
             decoded = self._try(partial(with_times, decoded, job.window), ("window", "time"))
             if decoded is None:
                 return
-        unique = self._try(lambda: steps.without_duplicates(decoded, job), ("deduplicate", "keys"))
-        good, dead = split(decoded if unique is None else unique)
+        wrong = self._wrong_conditions(split(decoded)[0])
+        judged = decoded if wrong else self._batches.expectations.applied(decoded)
+        unique = self._try(lambda: steps.without_duplicates(judged, job), ("deduplicate", "keys"))
+        rows_left = judged if unique is None else unique
+        good, dead = split(rows_left) if wrong else self._batches.expectations.parted(rows_left)
         target = self._batches.dead_letters
         if target is not None:
             self._try(lambda: target.check(steps.explained(dead, job, folder)), ("dead_letters",))
@@ -85,6 +89,16 @@ class _Rehearsal:
             part = "sql" if job.sinks[number].sql is not None else ""
             path: KeyPath = ("sinks", number, part) if part else ("sinks", number)
             self._try(partial(sink.check, rows), path)
+
+    def _wrong_conditions(self, good: DataFrame) -> bool:
+        """Keep what is wrong with the conditions of expectations; True where anything is."""
+        found = [
+            Fault(("expect", number, "sql"), what)
+            for number, one in enumerate(self._job.expect)
+            if (what := condition_fault(good, one.sql)) is not None
+        ]
+        self._faults += found
+        return bool(found)
 
     def _transformed(self, good: DataFrame) -> DataFrame | None:
         transform = self._job.transform

@@ -46,6 +46,18 @@ class StateReport(msgspec.Struct, frozen=True):
     """Seconds of storing what has changed."""
 
 
+class ExpectationReport(msgspec.Struct, frozen=True):
+    """How many rows met an expectation, and how many did not. Records that were not decoded count in neither, nor do
+    rows that were removed as duplicates.
+    """
+
+    met: int = 0
+    not_met: int = 0
+
+    def __add__(self, other: ExpectationReport) -> ExpectationReport:
+        return ExpectationReport(self.met + other.met, self.not_met + other.not_met)
+
+
 class BatchReport(msgspec.Struct, frozen=True):
     """One batch that was written and committed."""
 
@@ -74,6 +86,14 @@ class BatchReport(msgspec.Struct, frozen=True):
     """Losses that were passed over since the checkpoint directory was made."""
     state: StateReport | None = None
     """What the batch did to the state; None for a job without a state."""
+    dropped: int = 0
+    """Rows that did not meet an expectation with the action *drop*."""
+    expectations: dict[str, ExpectationReport] = {}
+    """The counts of each expectation, by its name."""
+
+    def judged(self, dropped: int, expectations: dict[str, ExpectationReport]) -> BatchReport:
+        """Return the report with what the expectations said."""
+        return msgspec.structs.replace(self, dropped=dropped, expectations=expectations)
 
 
 class Totals(msgspec.Struct):
@@ -92,6 +112,8 @@ class Totals(msgspec.Struct):
     lag_s: dict[str, float] = {}
     state: StateReport | None = None
     """The report of the last batch on the state."""
+    dropped: int = 0
+    expectations: dict[str, ExpectationReport] = {}
 
     def add(self, batch: BatchReport) -> None:
         """Add the numbers of a batch."""
@@ -106,6 +128,11 @@ class Totals(msgspec.Struct):
         self.possible_losses = batch.possible_losses
         self.lag_s = batch.lag_s
         self.state = batch.state
+        self.dropped += batch.dropped
+        nothing = ExpectationReport()
+        self.expectations = {
+            name: self.expectations.get(name, nothing) + one for name, one in batch.expectations.items()
+        }
 
 
 def was_a_batch(progress: Mapping[str, Any]) -> bool:
