@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import pkgutil
 import re
 import subprocess
 import sys
@@ -55,6 +56,15 @@ def test_the_stub_of_a_module_is_made_from_its_list(module: str) -> None:
 def test_a_list_is_in_order(module: str) -> None:
     names = [*vars(importlib.import_module(module))["_HOMES"]]
     assert names == sorted(names)
+
+
+@pytest.mark.parametrize("module", LAZY)
+def test_no_public_name_is_that_of_a_module(module: str) -> None:
+    """Once any part imports such a module, it takes the place of the name in its package."""
+    found = importlib.import_module(module)
+    modules = {one.name for one in pkgutil.iter_modules(getattr(found, "__path__", []))}
+    own = {name for name, home in vars(found)["_HOMES"].items() if home == module}
+    assert modules & {*found.__all__} - own == set()
 
 
 def test_dir_lists_the_public_names() -> None:

@@ -7,7 +7,7 @@ The steps are in ``decode`` (with ``json_types``), ``deduplication``, ``exact_de
 ``payload_rows`` opens and reads rows' data in tasks, in bounded pieces, where Spark has no function for it: compressed
 data, and what services of AWS write, by ``service_schemas``. The sinks are ``parquet_folder`` and ``tables``; both ask
 ``batch_runs`` which batch of which query they are given, and ``batches`` reads a batch once for several of them, and
-``file_layout`` lays rows out in files. ``stream_metrics``, ``listener``, ``query_numbers`` and ``removed_rows`` have a
+``file_layout`` lays rows out in files. ``stream_progress``, ``listener``, ``query_numbers`` and ``removed_rows`` have a
 query's numbers. Below these are the talks with Spark: ``dataframes``, ``jvm``, ``py4j_error``, ``causes``,
 ``locations``, ``spark_paths``, ``hadoop_files``. ``job`` runs job files, which are made of all that.
 """
@@ -25,7 +25,7 @@ _HOMES = {
     "MetricsListener": "shardway.pipeline.listener",
     "POSITION": "shardway.spark.columns",
     "ParquetFolder": "shardway.pipeline.parquet_folder",
-    "StreamMetrics": "shardway.pipeline.stream_metrics",
+    "StreamMetrics": "shardway.pipeline.stream_progress",
     "decode_bytes": "shardway.pipeline.decode",
     "decode_json": "shardway.pipeline.decode",
     "decode_text": "shardway.pipeline.decode",
@@ -34,13 +34,13 @@ _HOMES = {
     "delta_settings": "shardway.pipeline.tables.delta",
     "explain_json": "shardway.pipeline.decode",
     "late_rows": "shardway.pipeline.removed_rows",
-    "observed": "shardway.pipeline.stream_metrics",
+    "observed": "shardway.pipeline.stream_progress",
     "open_stamps": "shardway.pipeline.stamped_rows",
     "position_order": "shardway.pipeline.batches",
     "read_once": "shardway.pipeline.batches",
     "sort_by_key": "shardway.pipeline.batches",
     "split": "shardway.pipeline.decode",
-    "stream_metrics": "shardway.pipeline.stream_metrics",
+    "stream_metrics": "shardway.pipeline.stream_progress",
 }
 """The module of each name: that one is loaded for it, and no other, so that a job file is checked without PySpark."""
 

@@ -15,9 +15,9 @@ from shardway.pipeline.parquet_folder import ParquetFolder as ParquetFolder
 from shardway.pipeline.removed_rows import late_rows as late_rows
 from shardway.pipeline.stamped_rows import deduplicate_by_stamps as deduplicate_by_stamps
 from shardway.pipeline.stamped_rows import open_stamps as open_stamps
-from shardway.pipeline.stream_metrics import StreamMetrics as StreamMetrics
-from shardway.pipeline.stream_metrics import observed as observed
-from shardway.pipeline.stream_metrics import stream_metrics as stream_metrics
+from shardway.pipeline.stream_progress import StreamMetrics as StreamMetrics
+from shardway.pipeline.stream_progress import observed as observed
+from shardway.pipeline.stream_progress import stream_metrics as stream_metrics
 from shardway.pipeline.tables.delta import DeltaSink as DeltaSink
 from shardway.pipeline.tables.delta import delta_settings as delta_settings
 from shardway.pipeline.tables.iceberg import IcebergSink as IcebergSink

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from shardway.pipeline.py4j_error import Py4JError
 from shardway.pipeline.query_numbers import BatchNumbers, QueryNumbers
-from shardway.pipeline.stream_metrics import OBSERVATION, stream_metrics
+from shardway.pipeline.stream_progress import OBSERVATION, stream_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         QueryTerminatedEvent,
     )
 
-    from shardway.pipeline.stream_metrics import StreamMetrics
+    from shardway.pipeline.stream_progress import StreamMetrics
 
 
 logger = logging.getLogger("shardway.spark")

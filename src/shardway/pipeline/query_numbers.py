@@ -12,7 +12,7 @@ from shardway.events.query_snapshot import LEVELS, QuerySnapshot
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from shardway.pipeline.stream_metrics import StreamMetrics
+    from shardway.pipeline.stream_progress import StreamMetrics
 
 
 class BatchNumbers(NamedTuple):

@@ -18,7 +18,7 @@ from shardway.pipeline.job.functions import load_function
 from shardway.pipeline.job.session import packages
 from shardway.pipeline.service_schemas import SERVICE_SCHEMAS
 from shardway.pipeline.stamped_rows import deduplicate_by_stamps, open_stamps
-from shardway.pipeline.stream_metrics import observed
+from shardway.pipeline.stream_progress import observed
 from shardway.spark.columns import ALL_COLUMNS
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from shardway.pipeline.job.session.state_store import told_unread
 from shardway.pipeline.job.sinks.formats import stream_of
 from shardway.pipeline.listener import MetricsListener
 from shardway.pipeline.query_numbers import BatchNumbers, QueryNumbers
-from shardway.pipeline.stream_metrics import stream_metrics
+from shardway.pipeline.stream_progress import stream_metrics
 from shardway.spark.source import ADMISSION
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from shardway.pipeline.removed_rows import EXACT_DUPLICATES, late_rows
-from shardway.pipeline.stream_metrics import OBSERVATION, stream_metrics
+from shardway.pipeline.stream_progress import OBSERVATION, stream_metrics
 from shardway.spark.source import ADMISSION
 
 if TYPE_CHECKING:
