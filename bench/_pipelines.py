@@ -193,7 +193,7 @@ def by_hand_rows_per_s(scene: Scene) -> float:
 
     records = scene.spark.readStream.format("shardway").options(**scene.source()).load()
     unique = deduplicate(decode_json(records, SCHEMA), "value.order_id", window=WITHIN)
-    return _run(unique.writeStream.foreachBatch(write), scene)
+    return run_query(unique.writeStream.foreachBatch(write), scene)
 
 
 def own_functions_rows_per_s(scene: Scene) -> float:
@@ -206,7 +206,7 @@ def own_functions_rows_per_s(scene: Scene) -> float:
     good = parsed.where("value.order_id IS NOT NULL").withWatermark("approximate_arrival_timestamp", WITHIN)
     chosen = good.select("value.*", "partition_key", *POSITION, "approximate_arrival_timestamp")
     unique = chosen.dropDuplicatesWithinWatermark(["order_id"])
-    return _run(unique.writeStream.format("parquet").option("path", f"{scene.folder}/orders"), scene)
+    return run_query(unique.writeStream.format("parquet").option("path", f"{scene.folder}/orders"), scene)
 
 
 def equal_by_hand_rows_per_s(scene: Scene) -> float:
@@ -235,7 +235,7 @@ def equal_by_hand_rows_per_s(scene: Scene) -> float:
         _replace(good, scene.folder / "orders", batch_id, [])
         batch.unpersist()
 
-    return _run(unique.writeStream.foreachBatch(write), scene)
+    return run_query(unique.writeStream.foreachBatch(write), scene)
 
 
 def _checked_by_hand(records: DataFrame) -> DataFrame:
@@ -275,7 +275,8 @@ def _replace(rows: DataFrame, folder: Path, batch_id: int, partition_by: list[st
     shutil.rmtree(staging)
 
 
-def _run(writer: Any, scene: Scene) -> float:
+def run_query(writer: Any, scene: Scene) -> float:
+    """Run a query to the end of the stream, and return the rows per second."""
     query = writer.option("checkpointLocation", f"{scene.folder}/checkpoint").trigger(availableNow=True).start()
     try:
         if not query.awaitTermination(QUERY_TIMEOUT_S):

@@ -9,6 +9,9 @@ which promise less.
 Spark's own functions. These promise less: no dead letters, no check of types, Spark's file log. ``job_rows_equal``
 compares the large batches with plain PySpark that has equal promises and none of our functions.
 
+``window_rows`` compares counts and sums by minute and 10,000 keys, over a million records, by a job file with
+``[window]`` and in plain PySpark, without dead letters or a check of types.
+
 ``sink_rows_100b``: Rows of 100 bytes go from a cached DataFrame to a server of ready-made answers, with so many shards
 that no shard's limit counts. The case compares ``format("shardway")`` with aggregation with ``foreachPartition`` with
 boto3.
@@ -54,6 +57,7 @@ from bench._form import Case, aside, cpu_of_s, judge, looking, measure, options,
 from bench._pipelines import BotoPartition, Scene, fill
 from bench._producing import Programs
 from bench._state import state_10m
+from bench._windows import window_rows
 from bench.canned import CannedServer
 from bench.spark import session
 from bench.wire import BUSY_MAX, set_environment
@@ -502,6 +506,7 @@ IN_SESSION: dict[str, Callable[[SparkSession], Result]] = {
     "sink_rows_100b": sink_rows,
     **{name: partial(job_rows, name=name) for name in JOB_CASES},
     **{name: partial(latency, name=name) for name in LATENCY_GOALS_S},
+    "window_rows": partial(window_rows, new_folder=new_folder),
 }
 
 
