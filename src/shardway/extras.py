@@ -25,9 +25,14 @@ def needing(extra: str, what: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as fault:
-        if (fault.name or "").partition(".")[0] not in PACKAGES[extra]:
+        if not brings(extra, fault.name):
             raise
         raise missing(extra, what, fault.name) from None
+
+
+def brings(extra: str, name: str | None) -> bool:
+    """True for a module, also a submodule, of a package that an extra brings."""
+    return (name or "").partition(".")[0] in PACKAGES[extra]
 
 
 def check(extra: str, what: str) -> None:

@@ -9,18 +9,25 @@ from __future__ import annotations
 
 import importlib
 import sys
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
+
+from shardway.extras import needing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-def loaded_from(module: str, homes: Mapping[str, str]) -> Callable[[str], object]:
-    """Return a ``__getattr__`` for a module that names what stands elsewhere: ``homes`` has the module of each name."""
+def loaded_from(module: str, homes: Mapping[str, str], *, extra: str | None = None) -> Callable[[str], object]:
+    """Return a ``__getattr__`` for a module that names what stands elsewhere: ``homes`` has the module of each name.
+    ``extra``: the extra that these modules may need, which the error names where it is missing.
+    """
 
     def load(name: str) -> object:
         if name not in homes:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        return vars(sys.modules[module]).setdefault(name, getattr(importlib.import_module(homes[name]), name))
+        with nullcontext() if extra is None else needing(extra, f"{module}.{name}"):
+            found = getattr(importlib.import_module(homes[name]), name)
+        return vars(sys.modules[module]).setdefault(name, found)
 
     return load

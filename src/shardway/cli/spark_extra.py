@@ -6,13 +6,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from shardway.errors import OptionError
-from shardway.extras import is_installed
+from shardway.extras import brings, is_installed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-
-_PACKAGES = ("pyspark", "pyarrow", "numpy", "py4j")
 
 
 @contextmanager
@@ -23,7 +20,7 @@ def needing_spark(what: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as fault:
-        if fault.name is None or fault.name.partition(".")[0] not in _PACKAGES:
+        if not brings("spark", fault.name):
             raise
         client = fault.name == "py4j" and is_installed("pyspark")
         why = " (this is PySpark's client, which only speaks to a Connect server)" if client else ""

@@ -14,7 +14,6 @@ query's numbers. Below these are the talks with Spark: ``dataframes``, ``jvm``, 
 
 from __future__ import annotations
 
-from shardway.extras import needing
 from shardway.public import loaded_from
 
 _HOMES = {
@@ -46,12 +45,7 @@ _HOMES = {
 
 __all__ = [*_HOMES]
 
-_load = loaded_from(__name__, _HOMES)
-
-
-def __getattr__(name: str) -> object:
-    with needing("spark", f"{__name__}.{name}"):
-        return _load(name)
+__getattr__ = loaded_from(__name__, _HOMES, extra="spark")
 
 
 def __dir__() -> list[str]:

@@ -7,7 +7,6 @@ how a run ended, and ``draft`` makes a job file of a stream's records. ``submit`
 
 from __future__ import annotations
 
-from shardway.extras import needing
 from shardway.public import loaded_from
 
 _HOMES = {
@@ -25,12 +24,7 @@ _HOMES = {
 
 __all__ = [*_HOMES]
 
-_load = loaded_from(__name__, _HOMES)
-
-
-def __getattr__(name: str) -> object:
-    with needing("spark", f"{__name__}.{name}"):
-        return _load(name)
+__getattr__ = loaded_from(__name__, _HOMES, extra="spark")
 
 
 def __dir__() -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardway.errors import OptionError
-from shardway.extras import PACKAGES, is_installed
+from shardway.extras import brings, is_installed
 from shardway.pipeline.job.file.faults import Fault, nearest
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ def load_function(name: str, folder: Path) -> Callable[..., Any]:
             raise OptionError(
                 f"there is no module {module_name} in the folder of the job file or where Python looks (sys.path)"
             ) from None
-        kind = NoSparkError if _is_of_spark(error.name) else OptionError
+        without_spark = brings("spark", error.name) and not is_installed("pyspark")
+        kind = NoSparkError if without_spark else OptionError
         raise kind(f"module {module_name} cannot be imported: there is no module {error.name}") from None
     except Exception as error:
         raise OptionError(f"module {module_name} cannot be imported: {type(error).__name__}: {error}") from error
@@ -45,10 +46,6 @@ def load_function(name: str, folder: Path) -> Callable[..., Any]:
         names = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise OptionError(f"module {module_name} has no function {function_name}{nearest(function_name, names)}")
     return function  # type: ignore[no-any-return]
-
-
-def _is_of_spark(name: str | None) -> bool:
-    return (name or "").partition(".")[0] in PACKAGES["spark"] and not is_installed("pyspark")
 
 
 def unchecked_functions(job: Job, folder: Path) -> list[Fault]:
