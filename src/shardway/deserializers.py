@@ -26,6 +26,8 @@ from shardway.wiring import ConnectionOptions, connection_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from shardway.payloads.opening import Compression
+
 __all__ = [
     "cloudwatch_logs",
     "confluent",
@@ -110,12 +112,7 @@ def gzip(
     Data that is cut off or not gzip cannot be read, nor what opens to more than ``opened_bytes_max`` bytes (by default
     16 MiB) or has more than 1,000 members: a record of a few kilobytes can hold gigabytes.
     """
-
-    def read(data: bytes) -> Any:
-        opened = unpacked(data, "gzip", opened_bytes_max=opened_bytes_max)
-        return opened if then is None else then(opened)
-
-    return read
+    return _opened("gzip", then, opened_bytes_max)
 
 
 @overload
@@ -135,9 +132,14 @@ def zstd(
     ModuleNotFoundError without it.
     """
     check_zstd("deserializers.zstd")
+    return _opened("zstd", then, opened_bytes_max)
 
+
+def _opened(
+    compression: Compression, then: Callable[[bytes], Any] | None, opened_bytes_max: int
+) -> Callable[[bytes], Any]:
     def read(data: bytes) -> Any:
-        opened = unpacked(data, "zstd", opened_bytes_max=opened_bytes_max)
+        opened = unpacked(data, compression, opened_bytes_max=opened_bytes_max)
         return opened if then is None else then(opened)
 
     return read
@@ -148,7 +150,7 @@ def cloudwatch_logs(*, opened_bytes_max: int = OPENED_BYTES_MAX) -> Callable[[by
     within the bounds of `gzip`; JSON alone is taken, too.
 
     A value has ``log_events`` (``id``, ``timestamp``, ``message``), ``log_group``, ``log_stream``, ``owner``,
-    ``subscription_filters`` and ``message_type``. ``is_control`` is true for the control messages by which CloudWatch
+    ``subscription_filters`` and ``message_type``. ``is_control`` is true for the control messages with which CloudWatch
     tests a stream; their events are no lines of a log.
     """
 

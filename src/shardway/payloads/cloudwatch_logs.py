@@ -22,7 +22,7 @@ class LogEvent(msgspec.Struct, frozen=True, kw_only=True):
     """One line of a log."""
 
     id: str
-    """The event's id, by which the same event is known when it comes again."""
+    """The event's id. It is the same when the event comes again."""
     timestamp_ms: Annotated[int, Meta(ge=0, le=_MILLIS_MAX)] = msgspec.field(name="timestamp")
     """The event's time, in milliseconds since 1970, as the writer of the log gave it."""
     message: str

@@ -28,27 +28,8 @@ class _Raw(msgspec.Struct, frozen=True, kw_only=True):
     before_image: msgspec.Raw = msgspec.field(name="before-image", default=msgspec.Raw(b"null"))
 
 
-class DmsText(msgspec.Struct, frozen=True, kw_only=True):
-    """A record of DMS whose parts that differ by table are left as JSON."""
-
-    record_type: str
-    """``data`` for a row, ``control`` for what happens to a table, such as ``create-table``."""
-    operation: str
-    """``load``, ``insert``, ``update``, ``delete``, or the operation of a control record."""
-    schema_name: str | None
-    table_name: str | None
-    timestamp: dt.datetime | None
-    transaction_id: str | None
-    data: str | None
-    """The row, as JSON; None for a control record."""
-    before_image: str | None
-    """The row before the change, as JSON, where the task has it written."""
-    metadata: str
-    """All that stands beside the row, as JSON."""
-
-
-class DmsChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of a table, a change of one, or what happened to a table. Numbers with a fraction are a Decimal."""
+class _Head(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields that both forms of a record have."""
 
     record_type: str
     """``data`` for a row, ``control`` for what happens to a table, such as ``create-table``."""
@@ -59,6 +40,22 @@ class DmsChange(msgspec.Struct, frozen=True, kw_only=True):
     timestamp: dt.datetime | None
     """When DMS wrote the record."""
     transaction_id: str | None
+
+
+class DmsText(_Head, frozen=True, kw_only=True):
+    """A record of DMS whose parts that differ by table are left as JSON."""
+
+    data: str | None
+    """The row, as JSON; None for a control record."""
+    before_image: str | None
+    """The row before the change, as JSON, where the task has it written."""
+    metadata: str
+    """All that stands beside the row, as JSON."""
+
+
+class DmsChange(_Head, frozen=True, kw_only=True):
+    """A row of a table, a change of one, or what happened to a table. Numbers with a fraction are a Decimal."""
+
     data: dict[str, Any] | None
     """The row, by the names of its columns; None for a control record."""
     before_image: dict[str, Any] | None

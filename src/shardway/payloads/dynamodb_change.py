@@ -56,7 +56,7 @@ class DynamoDbChange(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     event_id: str
-    """The change's id, by which it is known when it comes again."""
+    """The change's id. It is the same when the change comes again."""
     event_name: str
     """``INSERT``, ``MODIFY`` or ``REMOVE``."""
     table_name: str
@@ -76,7 +76,7 @@ class DynamoDbChange(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_expiry(self) -> bool:
         """True where DynamoDB deleted the item, as its time to live was over."""
-        return (self.user_identity or {}).get("principalId") == EXPIRY
+        return _is_expiry(self.user_identity)
 
 
 class DynamoDbText(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,37 +102,34 @@ _DECODER = msgspec.json.Decoder(_Wire)
 def dynamodb_change(data: bytes) -> DynamoDbChange:
     """Return the change that a record tells of. Raises PayloadError."""
     wire = value_as(_DECODER, data, WHAT)
-    images = wire.images
-    return DynamoDbChange(
-        event_id=wire.event_id,
-        event_name=wire.event_name,
-        table_name=wire.table_name,
-        region=wire.region,
-        created=_moment(images),
-        keys=_item(images.keys, set),
-        new_image=None if images.new_image is None else _item(images.new_image, set),
-        old_image=None if images.old_image is None else _item(images.old_image, set),
-        size_bytes=images.size_bytes,
-        user_identity=wire.user_identity,
-    )
+    return DynamoDbChange(**_fields(wire, lambda typed: _item(typed, set)), user_identity=wire.user_identity)
 
 
 def dynamodb_text(data: bytes) -> DynamoDbText:
     """Return the change that a record tells of, with the items as JSON. Raises PayloadError."""
     wire = value_as(_DECODER, data, WHAT)
+    fields = _fields(wire, lambda typed: exact_json(_item(typed, list)).decode())
+    return DynamoDbText(**fields, is_expiry=_is_expiry(wire.user_identity))
+
+
+def _fields(wire: _Wire, made: Callable[[_Typed], Any]) -> dict[str, Any]:
+    """Return the fields that both forms of a change have. ``made`` makes an item of its typed values."""
     images = wire.images
-    return DynamoDbText(
-        event_id=wire.event_id,
-        event_name=wire.event_name,
-        table_name=wire.table_name,
-        region=wire.region,
-        created=_moment(images),
-        keys=exact_json(_item(images.keys, list)).decode(),
-        new_image=None if images.new_image is None else exact_json(_item(images.new_image, list)).decode(),
-        old_image=None if images.old_image is None else exact_json(_item(images.old_image, list)).decode(),
-        size_bytes=images.size_bytes,
-        is_expiry=(wire.user_identity or {}).get("principalId") == EXPIRY,
-    )
+    return {
+        "event_id": wire.event_id,
+        "event_name": wire.event_name,
+        "table_name": wire.table_name,
+        "region": wire.region,
+        "created": _moment(images),
+        "keys": made(images.keys),
+        "new_image": None if images.new_image is None else made(images.new_image),
+        "old_image": None if images.old_image is None else made(images.old_image),
+        "size_bytes": images.size_bytes,
+    }
+
+
+def _is_expiry(user_identity: dict[str, Any] | None) -> bool:
+    return (user_identity or {}).get("principalId") == EXPIRY
 
 
 def _moment(images: _Images) -> dt.datetime | None:

@@ -93,8 +93,9 @@ class SchemaCache:
 
     def _begin(self, identity: str) -> None:
         if identity not in self._fetching and len(self._fetching) < FETCHES_MAX:
-            self._fetching[identity] = time.monotonic()
+            # Where no thread can be started, nothing is under way. One that ends at once waits for this turn to end.
             tasks.thread(partial(self._fetch, identity), "shardway-schema", partial(self._heard, identity))
+            self._fetching[identity] = time.monotonic()
 
     def _waiting(self, identity: str) -> RegistryError:
         """Return the error for a caller that does not wait: the fetch is under way, or takes too long."""
