@@ -45,7 +45,7 @@ class ProgramCredentials:
         return f"the function that gives the AWS credentials ({name})"
 
     async def load(self, anew: bool) -> Credentials:  # noqa: ARG002 - each call is anew
-        """Ask the program. Each call asks again, so ``anew`` makes no difference. Raises CredentialsError."""
+        """Ask the program. Each call asks again, whatever ``anew`` is. Raises CredentialsError."""
         if self._answer is None:
             self._answer = self._ask()
         await asyncio.wait((self._answer,), timeout=self._wait_s)

@@ -35,7 +35,7 @@ _REMEDY = (
 )
 
 
-class Judged(NamedTuple):
+class Judgement(NamedTuple):
     """What the expectations said of the rows of one batch."""
 
     dropped: int
@@ -48,7 +48,7 @@ class Expectations:
 
     def __init__(self, given: Sequence[Expectation]) -> None:
         self._given = tuple(given)
-        self._judged: dict[int, Judged] = {}
+        self._judged: dict[int, Judgement] = {}
 
     def __bool__(self) -> bool:
         return bool(self._given)
@@ -103,23 +103,23 @@ class Expectations:
         """The names of the numbers of `counts`, in their order."""
         return ["judged", "left_out", *(f"unmet_{number}" for number in range(len(self._given)))] if self else []
 
-    def taken(self, batch_id: int, counted: Sequence[int]) -> Judged:
+    def taken(self, batch_id: int, counted: Sequence[int]) -> Judgement:
         """Keep the numbers of a batch for `of`, and return what they say."""
         if not self._given:
-            return Judged(0, {})
+            return Judgement(0, {})
         judged, dropped, *unmet = counted
         reports = {
             one.name: ExpectationReport(met=judged - number, not_met=number)
             for one, number in zip(self._given, unmet, strict=True)
         }
-        self._judged[batch_id] = Judged(dropped, reports)
+        self._judged[batch_id] = Judgement(dropped, reports)
         return self._judged[batch_id]
 
-    def of(self, batch_id: int) -> Judged:
+    def of(self, batch_id: int) -> Judgement:
         """Return what the expectations said of a batch, and forget it: this is asked once, when it is committed."""
-        return self._judged.pop(batch_id, None) or Judged(0, {one.name: ExpectationReport() for one in self._given})
+        return self._judged.pop(batch_id, None) or Judgement(0, {one.name: ExpectationReport() for one in self._given})
 
-    def stops(self, judged: Judged) -> list[int]:
+    def stops(self, judged: Judgement) -> list[int]:
         """Return the numbers, in the file, of the expectations that end the job at this batch."""
         return [
             number
@@ -127,7 +127,7 @@ class Expectations:
             if one.action == "stop" and judged.reports[one.name].not_met
         ]
 
-    def why_stopped(self, rows: DataFrame, judged: Judged) -> str:
+    def why_stopped(self, rows: DataFrame, judged: Judgement) -> str:
         """Return why a batch ends the job: each expectation, with the place of the first row. ``rows`` are read."""
         told = []
         for number in self.stops(judged):

@@ -34,7 +34,7 @@ _NODE = "CollectMetrics"
 
 
 def with_times(rows: DataFrame, window: Window) -> DataFrame:
-    """Return decoded rows, of which those without a time are dead letters: they are of no window."""
+    """Return decoded rows. A row without a time belongs to no window, so it is a dead letter."""
     if window.time == ARRIVAL:
         return rows
     untimed = fn.col(REASON).isNull() & fn.col(window.time).isNull()
@@ -101,7 +101,7 @@ def _watched(rows: DataFrame, job: Job) -> DataFrame:
     return rows.observe(WATCHED, fn.count(fn.lit(1)).alias("rows"), fn.count(letter).alias("dead"))
 
 
-class Counted(NamedTuple):
+class InputCounts(NamedTuple):
     """The numbers of a batch before its rows are grouped."""
 
     rows: int
@@ -120,10 +120,10 @@ class InputOfWindows:
             raise ShardwayError("Spark does not show the plan of the batch, which is needed to find its dead letters")
         self._node = found[0]
 
-    def counted(self) -> Counted:
+    def counted(self) -> InputCounts:
         """Return how many rows there were, and how many of them are set apart."""
         row = self._node.collectedMetrics()
-        return Counted(int(row.getLong(0)), int(row.getLong(1)))
+        return InputCounts(int(row.getLong(0)), int(row.getLong(1)))
 
     def dead_letters(self) -> DataFrame:
         """Return the rows that are set apart, without ``value``. An action on them reads and decodes the batch again,

@@ -34,7 +34,7 @@ _FIELDS = ("length_ms", "time", "keys", "aggregates")
 
 def check_windows(spark: SparkSession, job: Job) -> None:
     """Raises StepError (WRONG_JOB) where the checkpoint directory has other windows than the job, or one of the two has
-    none. A directory in which no batch was committed has nothing that could be mixed.
+    none. Before the first batch is committed, nothing could be mixed.
     """
     checkpoint, files = job.checkpoint.rstrip("/"), HadoopFiles(spark)
     try:
