@@ -72,7 +72,7 @@ def test_the_process_of_a_processor_imports_the_standard_library_alone() -> None
         "print(sorted(tops - set(sys.stdlib_module_names)))\n"
         "print([name for name in sys.modules if name.startswith('shardway.') and 'kclpy' not in name])"
     )
-    assert python(code) == "['amazon_kclpy', 'shardway']\n['shardway.public']"
+    assert python(code) == "['amazon_kclpy', 'shardway']\n['shardway.extras', 'shardway.public']"
 
 
 def record(**fields: Any) -> dict[str, Any]:
