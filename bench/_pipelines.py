@@ -17,7 +17,8 @@ import boto3
 import pyarrow.dataset as ds
 from pyspark.sql import functions as fn
 
-from shardway.aws.kinesis import KinesisClient, PutEntry
+from shardway.aws.kinesis.client import KinesisClient
+from shardway.aws.kinesis.shapes import PutEntry
 from shardway.aws.options import ConnectionOptions
 from shardway.aws.wire import Wire
 from shardway.model import StreamName

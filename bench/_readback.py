@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from shardway.aws.kinesis import KinesisClient
+from shardway.aws.kinesis.client import KinesisClient
 from shardway.aws.options import ConnectionOptions
 from shardway.aws.wire import Wire
 from shardway.core.aggregation.reader import open_aggregate
@@ -14,7 +14,7 @@ from shardway.model import IteratorAt, StreamName
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from shardway.aws.kinesis import WireRecord
+    from shardway.aws.kinesis.shapes import WireRecord
     from shardway.local.spawned import SpawnedKinesis
     from shardway.model import ListedShard
 

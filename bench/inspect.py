@@ -31,7 +31,8 @@ from scripts.environments import HOME
 from scripts.pyspark_matrix import made
 
 from bench._form import Case, main, say
-from shardway.aws.kinesis import KinesisClient, PutEntry
+from shardway.aws.kinesis.client import KinesisClient
+from shardway.aws.kinesis.shapes import PutEntry
 from shardway.aws.wire import Wire
 from shardway.local import LocalKinesis
 from shardway.model import StreamName

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench._form import Case, cpu_of_tree_s, judge, measure, options, report, say, wanted
 from bench.spark_peers import RECORDS_PATH, ListsSource, StreamFacts, TuplesSource
-from shardway.aws.kinesis import KinesisClient, PutEntry
+from shardway.aws.kinesis.client import KinesisClient
+from shardway.aws.kinesis.shapes import PutEntry
 from shardway.aws.options import ConnectionOptions
 from shardway.aws.wire import Wire
 from shardway.core.hashkeys import even_ranges

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from bench._form import Case, apart, cpu_of_s, cpu_s, measure, options, per_second, report, say, wanted
 from bench.canned import CannedServer
 from shardway.aws.calls.signature import Signer
-from shardway.aws.kinesis import KinesisClient, PutEntry, put_records_body
+from shardway.aws.kinesis.client import KinesisClient
+from shardway.aws.kinesis.shapes import PutEntry, put_records_body
 from shardway.aws.options import ConnectionOptions, Credentials
 from shardway.aws.wire import Wire
 from shardway.model import StreamName

@@ -13,7 +13,8 @@ import time
 
 from examples.demo.orders import Plan, Put
 
-from shardway.aws.kinesis import KinesisClient, PutEntry
+from shardway.aws.kinesis.client import KinesisClient
+from shardway.aws.kinesis.shapes import PutEntry
 from shardway.aws.options import ConnectionOptions
 from shardway.aws.wire import Wire
 from shardway.core.aggregation.writer import Aggregator

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from examples.demo.count import report, rows_so_far
 from examples.demo.processes import kill_tree, start_job, start_producer
 
-from shardway.aws.kinesis import KinesisClient
+from shardway.aws.kinesis.client import KinesisClient
 from shardway.aws.options import ConnectionOptions, Credentials
 from shardway.aws.wire import Wire
 from shardway.model import StreamName

@@ -14,7 +14,7 @@ from tests.spark.querying import Stream
 
 from interop.fleets.journey import KCL_3_SETTINGS, KCL_SETTINGS
 from interop.fleets.processes import KCL_2, KCL_3, Services, start_kcl
-from shardway.aws.kinesis import PutEntry
+from shardway.aws.kinesis.shapes import PutEntry
 from shardway.model import StreamName
 
 DEADLINE_S = 150.0

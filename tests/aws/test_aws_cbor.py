@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from shardway.aws import cbor
 from shardway.aws.calls.retry import NEVER
-from shardway.aws.kinesis import CBOR_DATA_BYTES_MIN, KinesisClient, PutEntry
+from shardway.aws.kinesis.client import CBOR_DATA_BYTES_MIN, KinesisClient
+from shardway.aws.kinesis.shapes import PutEntry
 from shardway.aws.options import ConnectionOptions
 from shardway.aws.wire import Wire
 from shardway.errors import (

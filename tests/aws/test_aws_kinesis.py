@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardway.aws.calls.retry import NEVER
-from shardway.aws.kinesis import KinesisClient, PutEntry, StreamSummary, decode_get_records, put_records_body
+from shardway.aws.kinesis.client import KinesisClient
+from shardway.aws.kinesis.shapes import PutEntry, StreamSummary, decode_get_records, put_records_body
 from shardway.aws.options import ConnectionOptions, Credentials
 from shardway.aws.wire import Wire
 from shardway.errors import OptionError, TransportError
@@ -328,8 +329,8 @@ async def test_an_arn_of_another_region(
 
 
 def test_importing_the_client_imports_no_sdk() -> None:
-    code = "import sys, shardway.aws.kinesis, shardway.aws.wire; print(sorted(sys.modules))"
+    code = "import sys, shardway.aws.kinesis.client, shardway.aws.wire; print(sorted(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert "'shardway.aws.kinesis'" in loaded
+    assert "'shardway.aws.kinesis.client'" in loaded
     for heavy in ("botocore", "boto3", "aiohttp", "urllib3", "pyspark"):
         assert f"'{heavy}'" not in loaded

@@ -17,7 +17,8 @@ from shardway.aws.calls.answers import decoded, reading, service_error
 from shardway.aws.calls.retry import NEVER
 from shardway.aws.dynamodb.client import DynamoClient
 from shardway.aws.dynamodb.lease_table import DynamoLeaseTable
-from shardway.aws.kinesis import GetRecordsPage, KinesisClient, PutEntry, decode_get_records
+from shardway.aws.kinesis.client import KinesisClient
+from shardway.aws.kinesis.shapes import GetRecordsPage, PutEntry, decode_get_records
 from shardway.aws.options import ConnectionOptions, Credentials
 from shardway.aws.record_source import KinesisSource
 from shardway.aws.wire import Wire

@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from examples import stateful_orders
-from shardway.aws.kinesis import PutEntry
+from shardway.aws.kinesis.shapes import PutEntry
 from shardway.local.embedded import LocalKinesis
 from shardway.model import StreamName
 from tests.docs.doc_pages import DOCS, ROOT, part, programs

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardway.aws.kinesis import WireRecord
+from shardway.aws.kinesis.shapes import WireRecord
 from shardway.core.aggregation.writer import encode_aggregate
 from shardway.core.hashkeys import HASH_KEY_MAX, hash_key
 from shardway.inspect.heat import HeatOfShard, KeyCounts, ShardHeat, Span, best_split, heat_of

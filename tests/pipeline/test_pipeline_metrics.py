@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import Row
 
-from shardway.aws.kinesis import PutEntry
+from shardway.aws.kinesis.shapes import PutEntry
 from shardway.core.aggregation.writer import encode_aggregate
 from shardway.events.query_snapshot import QuerySnapshot
 from shardway.local import LocalKinesis

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardway.aws.kinesis import KinesisClient
+from shardway.aws.kinesis.client import KinesisClient
 from shardway.aws.wire import Wire
 from shardway.errors import BufferFullError, FlushTimeoutError, PutError, ServiceError
 from shardway.events import AggregatesRepeated

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shardway.aws.kinesis import PutResult as PutAnswer
+from shardway.aws.kinesis.shapes import PutResult as PutAnswer
 from shardway.core.aggregation.reader import open_aggregate
 from shardway.core.hashkeys import even_ranges
 from shardway.core.producer.batcher import STRAYS_MAX

@@ -14,7 +14,8 @@ import uvloop
 from shardway import Consumer, OutRecord, PollingOptions, Producer, StartingPosition
 from shardway.aws.calls.retry import NEVER
 from shardway.aws.http import dialing
-from shardway.aws.kinesis import KinesisClient, PutEntry
+from shardway.aws.kinesis.client import KinesisClient
+from shardway.aws.kinesis.shapes import PutEntry
 from shardway.aws.wire import Wire
 from shardway.checkpoints import Prompt
 from shardway.errors import TransportError

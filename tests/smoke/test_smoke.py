@@ -10,7 +10,7 @@ import pyspark
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 
-from shardway.aws.kinesis import PutEntry
+from shardway.aws.kinesis.shapes import PutEntry
 from shardway.core.aggregation.writer import encode_aggregate
 from tests.spark.querying import (
     QUERY_TIMEOUT_S,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardway.aws.kinesis import PutEntry
+from shardway.aws.kinesis.shapes import PutEntry
 from shardway.pipeline.job.batch.observations import ObservedNumbers, WatchedBatch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "pipeline" / "job"))

@@ -10,7 +10,8 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from shardway.aws.kinesis import KinesisClient, PutEntry
+from shardway.aws.kinesis.client import KinesisClient
+from shardway.aws.kinesis.shapes import PutEntry
 from shardway.aws.options import ConnectionOptions
 from shardway.core.aggregation.writer import encode_aggregate
 from shardway.local.faults import Fault

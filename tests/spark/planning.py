@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from shardway.aws.kinesis import KinesisClient, PutEntry
+from shardway.aws.kinesis.client import KinesisClient
+from shardway.aws.kinesis.shapes import PutEntry
 from shardway.core.hashkeys import hash_key
 from shardway.model import IteratorAt, StartingPosition, StreamName
 from shardway.spark.driver.grouping import chains_of

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shardway.aws.kinesis import KinesisClient, PutEntry
+from shardway.aws.kinesis.client import KinesisClient
+from shardway.aws.kinesis.shapes import PutEntry
 from shardway.aws.options import ConnectionOptions
 from shardway.aws.wire import Wire
 from shardway.runtime.threads.loop_thread import LoopThread

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from shardway.aws.kinesis import PutEntry, WireRecord
+from shardway.aws.kinesis.shapes import PutEntry, WireRecord
 from shardway.aws.options import ConnectionOptions
 from shardway.core.hashkeys import even_ranges
 from shardway.model import IteratorAt, StreamName

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardway.aws.kinesis import PutEntry
+from shardway.aws.kinesis.shapes import PutEntry
 from shardway.spark.driver.batch_size import OVERSHOOT
 from shardway.spark.driver.pace import EARLY_SHARE
 from tests.spark.querying import Batches, Stream, assert_exact, reader, run, start

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 
-from shardway.aws.kinesis import PutEntry
+from shardway.aws.kinesis.shapes import PutEntry
 from shardway.core.aggregation.reader import open_aggregate
 from shardway.core.aggregation.writer import encode_aggregate
 from shardway.local import LocalKinesis

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardway.aws.kinesis import PutEntry, WireRecord
+from shardway.aws.kinesis.shapes import PutEntry, WireRecord
 from shardway.core.aggregation.writer import encode_aggregate
 from shardway.local.embedded import LocalKinesis
 from shardway.spark.driver import carried_records

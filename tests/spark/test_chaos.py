@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from shardway.aws.kinesis import KinesisClient
+from shardway.aws.kinesis.client import KinesisClient
 from shardway.aws.options import ConnectionOptions
 from shardway.aws.wire import Wire
 from shardway.local.embedded import LocalKinesis

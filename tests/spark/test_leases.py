@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import botocore.session
 import pytest
 
-from shardway.aws.kinesis import PutEntry
+from shardway.aws.kinesis.shapes import PutEntry
 from shardway.aws.options import ConnectionOptions, Credentials
 from shardway.core.aggregation.writer import encode_aggregate
 from shardway.core.leases import Checkpoint, Done, LeaseRow

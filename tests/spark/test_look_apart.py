@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from shardway.aws.kinesis import PutEntry
+from shardway.aws.kinesis.shapes import PutEntry
 from shardway.core.aggregation.wire_format import MAGIC
 from shardway.core.aggregation.writer import encode_aggregate
 from shardway.core.log import user_records

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from shardway.aws.kinesis import KinesisClient
+from shardway.aws.kinesis.client import KinesisClient
 from shardway.aws.options import ConnectionOptions
 from shardway.aws.wire import Wire
 from shardway.errors import TransportError

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from shardway.aws.kinesis import KinesisClient
+from shardway.aws.kinesis.client import KinesisClient
 from shardway.aws.options import ConnectionOptions
 from shardway.aws.wire import Wire
 from shardway.errors import ShardwayError

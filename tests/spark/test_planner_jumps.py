@@ -9,7 +9,7 @@ import datetime as dt
 
 import pytest
 
-from shardway.aws.kinesis import KinesisClient
+from shardway.aws.kinesis.client import KinesisClient
 from shardway.aws.options import ConnectionOptions
 from shardway.aws.wire import Wire
 from shardway.errors import DataLossError

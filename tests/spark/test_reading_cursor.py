@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardway.aws.kinesis import GetRecordsPage, WireRecord
+from shardway.aws.kinesis.shapes import GetRecordsPage, WireRecord
 from shardway.aws.options import ConnectionOptions
 from shardway.core.log.silence import BARREN_PAGES_MAX
 from shardway.errors import DataLossError, StalledError, TransportError

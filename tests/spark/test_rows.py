@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType, TimestampType
 
-from shardway.aws.kinesis import WireRecord
+from shardway.aws.kinesis.shapes import WireRecord
 from shardway.aws.options import ConnectionOptions
 from shardway.core.aggregation.wire_format import MAGIC
 from shardway.core.hashkeys import hash_key

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardway.aws.kinesis import PutEntry
+from shardway.aws.kinesis.shapes import PutEntry
 from shardway.core.aggregation.writer import encode_aggregate
 from shardway.local.faults import Fault
 from shardway.model import StreamName

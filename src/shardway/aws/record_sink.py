@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardway.aws.calls.retry import ONCE
-from shardway.aws.kinesis import KinesisClient, PutEntry
+from shardway.aws.kinesis.client import KinesisClient
+from shardway.aws.kinesis.shapes import PutEntry
 from shardway.aws.wire import Wire
 from shardway.errors import AccessDeniedError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shardway.aws.kinesis import PutResult
+    from shardway.aws.kinesis.shapes import PutResult
     from shardway.aws.options import ConnectionOptions
     from shardway.model import ListedShard, StreamName
 

@@ -12,8 +12,9 @@ import msgspec
 from shardway.aws.calls.answers import CODE_CHARS_MAX, MESSAGE_CHARS_MAX, UNREADABLE, error_class, reading
 from shardway.aws.calls.retry import ONCE, RetryPolicy
 from shardway.aws.event_stream import EventStreamDecoder
-from shardway.aws.kinesis import ChildShard as WireChild
-from shardway.aws.kinesis import Count, Decimal, KinesisClient, WireRecord, check_numbers, plain_number
+from shardway.aws.kinesis.client import KinesisClient
+from shardway.aws.kinesis.shapes import ChildShard as WireChild
+from shardway.aws.kinesis.shapes import Count, Decimal, WireRecord, check_numbers, plain_number
 from shardway.aws.wire import Wire
 from shardway.core.log.pages import ChildShard, ReadPage, StreamFacts
 from shardway.errors import InUseError, NotFoundError, TransportError, UnavailableError

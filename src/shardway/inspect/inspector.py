@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from shardway.aws.kinesis import GetRecordsPage, KinesisClient
+from shardway.aws.kinesis.client import KinesisClient
+from shardway.aws.kinesis.shapes import GetRecordsPage
 from shardway.core.log.cursor import LogCursor, latest_s
 from shardway.core.log.transitions import NextStep
 from shardway.errors import (

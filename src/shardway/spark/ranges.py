@@ -17,7 +17,7 @@ from shardway.model import OutsidePolicy
 from shardway.spark.columns import COLUMNS
 
 if TYPE_CHECKING:
-    from shardway.aws.kinesis import WireRecord
+    from shardway.aws.kinesis.shapes import WireRecord
     from shardway.aws.options import ConnectionOptions
     from shardway.model import StreamName
     from shardway.spark.options.read_options import ReadOptions

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from shardway.aws.calls.answers import reading
-from shardway.aws.kinesis import Count
+from shardway.aws.kinesis.shapes import Count
 from shardway.inspect.applications.views import only_stream
 from shardway.inspect.doctor.metric_figures import if_shown, metrics_of
 from shardway.inspect.doctor.snapshots import AccountLimits, Snapshot, without_values

@@ -24,7 +24,7 @@ from shardway.waiting import side_by_side
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shardway.aws.kinesis import WireRecord
+    from shardway.aws.kinesis.shapes import WireRecord
     from shardway.inspect.inspector import Inspector
     from shardway.inspect.moves.plans import Goal
     from shardway.inspect.moves.positions import PositionsReport, PositionView

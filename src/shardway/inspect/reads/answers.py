@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from shardway.aws.calls.answers import reading
-from shardway.aws.kinesis import Count, Seconds
+from shardway.aws.kinesis.shapes import Count, Seconds
 from shardway.core.hashkeys import HASH_KEY_MAX
 from shardway.core.lineage import Lineage
 from shardway.core.sequence import second_of

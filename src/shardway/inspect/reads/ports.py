@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
     from typing import TypeVar
 
-    from shardway.aws.kinesis import GetRecordsPage
+    from shardway.aws.kinesis.shapes import GetRecordsPage
     from shardway.errors import ServiceError
     from shardway.inspect.applications.stores import Store
     from shardway.inspect.applications.views import ApplicationReport

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, cast
 
-from shardway.aws.kinesis import GetRecordsPage
+from shardway.aws.kinesis.shapes import GetRecordsPage
 from shardway.aws.record_source import KinesisSource
 from shardway.core.log.cursor import LogCursor, Policy, latest_s
 from shardway.core.log.transitions import NextStep
@@ -22,7 +22,7 @@ from shardway.wiring import stream_name
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from shardway.aws.kinesis import WireRecord
+    from shardway.aws.kinesis.shapes import WireRecord
     from shardway.inspect.reads.ports import Calls
 
 

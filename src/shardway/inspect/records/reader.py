@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from shardway.aws.kinesis import GetRecordsPage
+from shardway.aws.kinesis.shapes import GetRecordsPage
 from shardway.core.hashkeys import hash_key
 from shardway.core.lineage import Lineage
 from shardway.core.sequence import shard_id_of, shard_number_of

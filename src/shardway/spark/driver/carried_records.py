@@ -19,7 +19,7 @@ from shardway.spark.lookahead.lookahead import entry_bytes
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from shardway.aws.kinesis import WireRecord
+    from shardway.aws.kinesis.shapes import WireRecord
     from shardway.spark.lookahead.lookahead import Bound
     from shardway.spark.ranges import EndKind, ShardRange
 

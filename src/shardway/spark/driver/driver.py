@@ -17,7 +17,7 @@ import msgspec
 
 from shardway.aws.calls.retry import NEVER
 from shardway.aws.dynamodb.lease_table import DynamoLeaseTable
-from shardway.aws.kinesis import KinesisClient
+from shardway.aws.kinesis.client import KinesisClient
 from shardway.aws.wire import Wire
 from shardway.core.leases.stream_mark import StreamMark
 from shardway.core.service_clock import ClockSearch, SteadyEpoch

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from shardway.aws.kinesis import KinesisClient, StreamSummary
+from shardway.aws.kinesis.client import KinesisClient
+from shardway.aws.kinesis.shapes import StreamSummary
 from shardway.core.leases.row import LeaseRow
 from shardway.core.lineage import Lineage
 from shardway.errors import InvalidArgumentError, NotFoundError

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Set
 
-from shardway.aws.kinesis import StreamSummary
+from shardway.aws.kinesis.shapes import StreamSummary
 from shardway.core.leases.row import LeaseRow
 from shardway.core.leases.stream_mark import StreamMark
 from shardway.core.lineage import Lineage

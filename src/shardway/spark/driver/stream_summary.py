@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from shardway.aws.calls.retry import RetryPolicy
-from shardway.aws.kinesis import KinesisClient, StreamSummary
+from shardway.aws.kinesis.client import KinesisClient
+from shardway.aws.kinesis.shapes import StreamSummary
 from shardway.errors import NotFoundError, OptionError, ShardwayError
 from shardway.model import StreamName
 

@@ -10,7 +10,7 @@ import enum
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from shardway.aws.kinesis import WireRecord
+from shardway.aws.kinesis.shapes import WireRecord
 from shardway.spark.ranges import EndKind
 
 

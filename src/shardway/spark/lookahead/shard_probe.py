@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 
-from shardway.aws.kinesis import GetRecordsPage
+from shardway.aws.kinesis.shapes import GetRecordsPage
 from shardway.core.log.cursor import LogCursor, Policy
 from shardway.core.log.transitions import Sign
 from shardway.core.pacing import TokenBucket

@@ -8,7 +8,8 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 from shardway.aws.calls.retry import RetryPolicy
-from shardway.aws.kinesis import GetRecordsPage, KinesisClient
+from shardway.aws.kinesis.client import KinesisClient
+from shardway.aws.kinesis.shapes import GetRecordsPage
 from shardway.core.service_clock import ServiceClock
 from shardway.model import IteratorAt, StreamName
 from shardway.tasks import awaited, give_up

@@ -7,7 +7,8 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from shardway.aws.kinesis import KinesisClient, decode_get_records
+from shardway.aws.kinesis.client import KinesisClient
+from shardway.aws.kinesis.shapes import decode_get_records
 from shardway.runtime.threads.loop_thread import LoopThread
 from shardway.spark.task.fetcher import Answer, Fetcher
 from shardway.spark.task.range_cursor import RangeCursor
@@ -16,7 +17,7 @@ from shardway.spark.task.rows import OutsideTally, RowMaker, Rows
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from shardway.aws.kinesis import WireRecord
+    from shardway.aws.kinesis.shapes import WireRecord
     from shardway.runtime.threads.loop_thread import ThreadCall
     from shardway.spark.ranges import Chain, ShardPartition
 

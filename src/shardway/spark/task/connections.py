@@ -12,7 +12,7 @@ import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from shardway.aws.kinesis import KinesisClient
+from shardway.aws.kinesis.client import KinesisClient
 from shardway.aws.wire import Wire
 from shardway.runtime.threads.loop_thread import LoopThread
 

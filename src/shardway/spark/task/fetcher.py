@@ -10,7 +10,7 @@ import random
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from shardway.aws.calls.retry import NEVER
-from shardway.aws.kinesis import KinesisClient
+from shardway.aws.kinesis.client import KinesisClient
 from shardway.core.pacing import Backoff
 from shardway.errors import (
     ExpiredIteratorError,

@@ -28,7 +28,7 @@ from shardway.spark.ranges import EndKind
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shardway.aws.kinesis import GetRecordsPage, WireRecord
+    from shardway.aws.kinesis.shapes import GetRecordsPage, WireRecord
     from shardway.core.log.cursor import Step
     from shardway.model import IteratorAt
     from shardway.spark.ranges import ShardRange, TaskOptions

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from shardway.aws.kinesis import WireRecord
+    from shardway.aws.kinesis.shapes import WireRecord
     from shardway.core.aggregation.aggregate import Aggregate
     from shardway.spark.ranges import ShardRange, TaskOptions
 

@@ -10,7 +10,7 @@ import msgspec
 from shardway import shown
 
 if TYPE_CHECKING:
-    from shardway.aws.kinesis import StreamSummary
+    from shardway.aws.kinesis.shapes import StreamSummary
     from shardway.pipeline.job.errors.exit_codes import ExitCode
     from shardway.pipeline.job.file.job_file import JobFile
     from shardway.pipeline.job.run.reports import BatchReport, StateReport, Totals

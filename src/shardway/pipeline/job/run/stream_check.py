@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from shardway.aws.calls.retry import NEVER, RetryPolicy
-from shardway.aws.kinesis import KinesisClient
+from shardway.aws.kinesis.client import KinesisClient
 from shardway.aws.wire import Wire
 from shardway.errors import ShardwayError
 from shardway.pipeline.job.errors.error_text import message_of
@@ -27,7 +27,7 @@ from shardway.tasks import thread
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shardway.aws.kinesis import StreamSummary
+    from shardway.aws.kinesis.shapes import StreamSummary
     from shardway.pipeline.job.file.job_file import JobFile
     from shardway.pipeline.job.file.model import Job
 

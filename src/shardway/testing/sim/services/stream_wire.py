@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from shardway.aws.calls.answers import error_class
 from shardway.aws.calls.retry import RetryPolicy
-from shardway.aws.kinesis import KinesisClient
+from shardway.aws.kinesis.client import KinesisClient
 from shardway.aws.options import ConnectionOptions
 from shardway.aws.record_source import KinesisSource
 from shardway.core.service_clock import ServiceClock, SteadyEpoch

@@ -1,20 +1,27 @@
-"""Call Amazon Kinesis Data Streams: typed methods for the calls that Shardway makes often, and `KinesisClient.call` for
-the others.
-
-Names, shapes and limits: Amazon Kinesis Data Streams API reference, version 2013-12-02.
+"""The client of Amazon Kinesis Data Streams: typed methods for the calls that Shardway makes often, and
+`KinesisClient.call` for the others.
 """
 
 from __future__ import annotations
 
 import asyncio
-from operator import attrgetter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from shardway.aws import cbor
-from shardway.aws.calls.answers import CLOCK_SKEW, STALE_CREDENTIALS, UNREADABLE, decoded, reading
+from shardway.aws.calls.answers import CLOCK_SKEW, STALE_CREDENTIALS, decoded, reading
 from shardway.aws.endpoints import arn_region
+from shardway.aws.kinesis.shapes import (
+    ListShardsPage,
+    PutRecordsAnswer,
+    ShardIteratorAnswer,
+    StreamSummaryAnswer,
+    check_results,
+    decode_get_records,
+    put_records_body,
+    stream_field,
+)
 from shardway.core.sequence import version_of
 from shardway.errors import (
     InvalidRecordError,
@@ -24,15 +31,15 @@ from shardway.errors import (
     TransportError,
     UnavailableError,
 )
-from shardway.model import ListedShard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from shardway.aws.calls.retry import RetryPolicy
+    from shardway.aws.kinesis.shapes import GetRecordsPage, PutEntry, StreamSummary
     from shardway.aws.wire import Wire
     from shardway.core.service_clock import ServiceClock
-    from shardway.model import IteratorAt, StreamName
+    from shardway.model import IteratorAt, ListedShard, StreamName
 
 LIST_SHARDS_PAGES_MAX = 1_000
 """The most pages of ListShards: it returns at most 1,000 shards per page by default, and the largest quota is 20,000
@@ -40,8 +47,8 @@ shards.
 """
 
 CBOR_DATA_BYTES_MIN = 2048
-"""The size from which on records are put as CBOR: the larger they are, the more base64 would cost. Many results are
-read faster in JSON.
+"""Records of this size and larger are put as CBOR, because base64 costs more the larger they are. Smaller ones are put
+as JSON, because many results are read faster from it.
 """
 
 UNDERSTOOD = frozenset(
@@ -50,185 +57,10 @@ UNDERSTOOD = frozenset(
 ) | STALE_CREDENTIALS | CLOCK_SKEW  # fmt: skip
 """Refusals that have nothing to do with how the request is written."""
 SILENCES_MAX = 2
-"""The number of requests in CBOR without an answer, while none got one, after which the endpoint is taken for one that
-does not know CBOR.
+"""The number of requests in CBOR without an answer, while none got one, after which the client takes the endpoint for
+one that does not know CBOR.
 """
-
-SEQUENCE_DIGITS_MAX = 128
-"""The most digits of a sequence number: AWS writes 56, and its API reference allows this many."""
-_DIGITS = b"0123456789"
-_sequence_numbers = attrgetter("sequence_number")
-
-Seconds = Annotated[float, msgspec.Meta(ge=-62_135_596_800, lt=253_402_214_400)]
-"""Epoch seconds within the years 1 to 9999, which is what a datetime can hold."""
-Count = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
-"""A number that a float holds exactly: one of hundreds of digits would raise wherever it is reckoned with."""
-Decimal = Annotated[str, msgspec.Meta(min_length=1, max_length=SEQUENCE_DIGITS_MAX)]
-
-
-class WireRecord(msgspec.Struct, rename="pascal", gc=False):
-    """A record as GetRecords and SubscribeToShard return it. ``approximate_arrival_timestamp`` is epoch
-    seconds.
-    """
-
-    data: bytes
-    sequence_number: Decimal
-    approximate_arrival_timestamp: Seconds
-    partition_key: str | None = None
-    encryption_type: str | None = None
-
-
-class WireHashKeyRange(msgspec.Struct, rename="pascal"):
-    """A range of hash keys: both ends, inclusive, as decimal strings."""
-
-    starting_hash_key: Decimal
-    ending_hash_key: Decimal
-
-
-class ChildShard(msgspec.Struct, rename="pascal"):
-    """A child that a closed shard names with its last page."""
-
-    shard_id: str
-    parent_shards: list[str]
-    hash_key_range: WireHashKeyRange
-
-
-class GetRecordsPage(msgspec.Struct, rename="pascal"):
-    """One answer of GetRecords. ``next_shard_iterator`` is None at the end of a closed shard."""
-
-    records: list[WireRecord] = []
-    next_shard_iterator: str | None = None
-    millis_behind_latest: Count | None = None
-    child_shards: list[ChildShard] | None = None
-
-
-class PutEntry(msgspec.Struct, gc=False, omit_defaults=True):
-    """A record to put. ``explicit_hash_key`` is a decimal string, as the service wants it."""
-
-    data: bytes = msgspec.field(name="Data")
-    partition_key: str = msgspec.field(name="PartitionKey")
-    explicit_hash_key: str | None = msgspec.field(name="ExplicitHashKey", default=None)
-
-
-class PutResult(msgspec.Struct, rename="pascal", gc=False):
-    """The result of one record: a sequence number and shard, or an error code and message.
-
-    ``sequence_number`` is plain here, and `check_results` looks at all of an answer together: msgspec needs longer for
-    the bounds of a text than for the text.
-    """
-
-    sequence_number: str | None = None
-    shard_id: str | None = None
-    error_code: str | None = None
-    error_message: str | None = None
-
-
-class PutRecordsAnswer(msgspec.Struct, rename="pascal"):
-    """The answer of PutRecords: one result per entry, in the order of the entries."""
-
-    records: list[PutResult]
-    failed_record_count: int = 0
-
-
-class StreamSummary(msgspec.Struct):
-    """A stream as DescribeStreamSummary describes it."""
-
-    stream_name: str = msgspec.field(name="StreamName")
-    stream_arn: str = msgspec.field(name="StreamARN")
-    stream_status: str = msgspec.field(name="StreamStatus")
-    creation_timestamp_s: Seconds = msgspec.field(name="StreamCreationTimestamp")
-    retention_hours: Count = msgspec.field(name="RetentionPeriodHours")
-    open_shard_count: Count = msgspec.field(name="OpenShardCount")
-    record_distribution_strategy: str | None = msgspec.field(name="RecordDistributionStrategy", default=None)
-    max_record_size_kib: Count | None = msgspec.field(name="MaxRecordSizeInKiB", default=None)
-
-    @property
-    def ignores_keys(self) -> bool:
-        """True where the service spreads records as it likes, whatever their partition keys."""
-        return self.record_distribution_strategy == "AUTO"
-
-
-class _DescribeStreamSummary(msgspec.Struct):
-    summary: StreamSummary = msgspec.field(name="StreamDescriptionSummary")
-
-
-class _SequenceNumberRange(msgspec.Struct, rename="pascal"):
-    starting_sequence_number: Decimal
-    ending_sequence_number: Decimal | None = None
-
-
-class _Shard(msgspec.Struct, rename="pascal"):
-    shard_id: str
-    hash_key_range: WireHashKeyRange
-    sequence_number_range: _SequenceNumberRange
-    parent_shard_id: str | None = None
-    adjacent_parent_shard_id: str | None = None
-
-    def to_shard(self) -> ListedShard:
-        numbers = self.sequence_number_range
-        last = numbers.ending_sequence_number
-        return ListedShard(
-            shard_id=self.shard_id,
-            parents=tuple(p for p in (self.parent_shard_id, self.adjacent_parent_shard_id) if p is not None),
-            first_hash_key=plain_number(self.hash_key_range.starting_hash_key),
-            last_hash_key=plain_number(self.hash_key_range.ending_hash_key),
-            first_sequence_number=plain_number(numbers.starting_sequence_number),
-            last_sequence_number=plain_number(last) if last is not None else None,
-        )
-
-
-class _ListShards(msgspec.Struct, rename="pascal"):
-    shards: list[_Shard] = []
-    next_token: str | None = None
-
-
-class _ShardIterator(msgspec.Struct, rename="pascal"):
-    shard_iterator: str
-
-
 _encode = msgspec.json.Encoder().encode
-_pages = msgspec.json.Decoder(GetRecordsPage)
-
-
-def decode_get_records(body: bytes) -> GetRecordsPage:
-    """Read the body of a GetRecords answer. Raises `TransportError` when it is something else."""
-    try:
-        page = _pages.decode(body)
-    except UNREADABLE:
-        page = decoded("GetRecords", body, GetRecordsPage)
-    check_numbers("GetRecords", page.records)
-    return page
-
-
-def check_numbers(what: str, records: Sequence[WireRecord]) -> None:
-    """Raise `TransportError` unless all sequence numbers are decimal: they become ints long after this."""
-    if "".join(map(_sequence_numbers, records)).encode().translate(None, _DIGITS):
-        raise TransportError(f"{what}: the answer has a record whose sequence number is no decimal number")
-
-
-def check_results(stream: StreamName, results: Sequence[PutResult]) -> None:
-    """Raise `TransportError` unless all sequence numbers are decimal and of a bounded length."""
-    numbers = [one.sequence_number for one in results if one.sequence_number is not None]
-    lengths = set(map(len, numbers))
-    # The digits are looked for in bytes: text asks a table of all Unicode for each character, twenty times as long.
-    if 0 in lengths or "".join(numbers).encode(errors="replace").translate(None, _DIGITS):
-        raise TransportError(f"PutRecords to {stream}: a result's sequence number is no decimal number")
-    if lengths and max(lengths) > SEQUENCE_DIGITS_MAX:
-        raise TransportError(f"PutRecords to {stream}: a result's sequence number has {max(lengths)} digits")
-
-
-def plain_number(text: str) -> int:
-    """Return the number of a decimal text. Raises ValueError also for what only `int` takes: signs, spaces and
-    underscores.
-    """
-    if not (text.isascii() and text.isdigit()):
-        raise ValueError(f"{text[:40]!r} is no decimal number")
-    return int(text)
-
-
-def put_records_body(stream: StreamName, entries: Sequence[PutEntry]) -> bytes:
-    """Build the body of PutRecords. The caller sees to it that there are at most 500 entries and 10 MiB."""
-    return _encode({**_named(stream), "Records": entries})
 
 
 class NumberTexts:
@@ -243,7 +75,7 @@ class NumberTexts:
         """The number of digits that numbers are padded to; 0 where they are not padded, None while none was seen."""
 
     def learn(self, texts: Iterable[str]) -> None:
-        """Note how these numbers are written. Raises OptionError where one text cannot be had back from its number."""
+        """Note how these numbers are written. Raises OptionError where a text cannot be made again from its number."""
         for text in texts:
             padded = len(text) if text[0] == "0" and len(text) > 1 else 0
             if padded and self.width and padded != self.width:
@@ -281,7 +113,7 @@ class KinesisClient:
     async def describe_stream_summary(self, stream: StreamName, *, retry: RetryPolicy | None = None) -> StreamSummary:
         """Call DescribeStreamSummary."""
         body = await self._send("DescribeStreamSummary", stream, {}, retry)
-        return decoded("DescribeStreamSummary", body, _DescribeStreamSummary).summary
+        return decoded("DescribeStreamSummary", body, StreamSummaryAnswer).summary
 
     async def list_shards(
         self,
@@ -295,7 +127,7 @@ class KinesisClient:
         body = await self._send("ListShards", stream, params, retry)
         shards = []
         for _ in range(LIST_SHARDS_PAGES_MAX):
-            page = decoded(f"ListShards of {stream}", body, _ListShards)
+            page = decoded(f"ListShards of {stream}", body, ListShardsPage)
             with reading(f"ListShards of {stream}"):
                 shards += [shard.to_shard() for shard in page.shards]
             self._numbers.learn(one.sequence_number_range.starting_sequence_number for one in page.shards)
@@ -321,7 +153,7 @@ class KinesisClient:
         if at.timestamp_s is not None:
             params["Timestamp"] = at.timestamp_s
         body = await self._send("GetShardIterator", stream, params, retry)
-        return decoded("GetShardIterator", body, _ShardIterator).shard_iterator
+        return decoded("GetShardIterator", body, ShardIteratorAnswer).shard_iterator
 
     async def get_records_raw(
         self,
@@ -334,7 +166,7 @@ class KinesisClient:
         """Call GetRecords, and return the body as it came, for `decode_get_records`. It has up to ``limit`` records and
         10 MiB of data.
 
-        ``stream`` is needed for streams of other accounts, which are addressed by ARN.
+        ``stream`` is needed for streams of other accounts: a request names those by their ARN.
         """
         params: dict[str, Any] = {"ShardIterator": iterator, "Limit": limit}
         arn = None
@@ -358,9 +190,9 @@ class KinesisClient:
         return page
 
     async def number_text(self, stream: StreamName, number: int) -> str:
-        """Return a sequence number as this endpoint writes it (some emulators pad theirs with zeros, and compare text).
+        """Return a sequence number as this endpoint writes it: some emulators pad theirs with zeros, and compare text.
 
-        A number of a shape that is not AWS's is only known to be unpadded once a listing of shards was seen.
+        A number of a shape that is not AWS's may be padded: a listing of shards shows how this endpoint writes numbers.
         """
         if self._numbers.width is None and version_of(number) is None:
             await self.list_shards(stream)
@@ -371,7 +203,7 @@ class KinesisClient:
     ) -> PutRecordsAnswer:
         """Call PutRecords. Entries that fail are reported, not repeated: look at ``failed_record_count``.
 
-        Raises InvalidRecordError, before anything is sent, for an entry that is of wrong types.
+        Raises InvalidRecordError, before anything is sent, for an entry that has values of wrong types.
         """
         if stream.arn is not None:
             self._check_region(stream.arn)
@@ -380,7 +212,7 @@ class KinesisClient:
         if in_cbor:
             answer = await self._put_cbor(stream, entries, retry)
         if answer is None:
-            body = _built(put_records_body, stream, entries)
+            body = _request_body(put_records_body, stream, entries)
             answer = decoded(
                 "PutRecords",
                 await self.wire.call("kinesis", "PutRecords", body, retry=retry, stream_arn=stream.arn),
@@ -399,13 +231,13 @@ class KinesisClient:
     async def _put_cbor(
         self, stream: StreamName, entries: Sequence[PutEntry], retry: RetryPolicy | None
     ) -> PutRecordsAnswer | None:
-        """Call PutRecords in CBOR. Return None if the call was refused, and so not written, by an endpoint that has not
-        shown yet that it understands CBOR: then JSON tells whether that was why. An endpoint that does not understand
-        it is an emulator.
+        """Call PutRecords in CBOR. Return None if the endpoint refused it, and so wrote nothing, and has not shown yet
+        that it understands CBOR: the same call in JSON then shows whether CBOR was the reason. An endpoint that does
+        not understand CBOR is an emulator.
         """
-        body = _built(
+        body = _request_body(
             cbor.put_records_body,
-            _named(stream),
+            stream_field(stream),
             ((entry.data, entry.partition_key, entry.explicit_hash_key) for entry in entries),
         )
         try:
@@ -417,8 +249,8 @@ class KinesisClient:
             if self._cbor or isinstance(error, ThrottledError) or error.code in UNDERSTOOD:
                 raise
             if error.status >= 500 or isinstance(error, UnavailableError):
-                # It may be written: the caller has to know. The failure may come of what the endpoint could not read,
-                # so what is repeated is repeated in JSON.
+                # It may be written: the caller has to know. The endpoint may have failed because it could not read
+                # CBOR, so what is repeated is repeated in JSON.
                 self._cbor = False
                 raise
             return None
@@ -451,7 +283,7 @@ class KinesisClient:
         if stream.arn is not None:
             self._check_region(stream.arn)
         return await self.wire.call(
-            "kinesis", operation, _encode({**_named(stream), **params}), retry=retry, stream_arn=stream.arn
+            "kinesis", operation, _encode({**stream_field(stream), **params}), retry=retry, stream_arn=stream.arn
         )
 
     def _check_region(self, arn: str) -> None:
@@ -464,15 +296,11 @@ class KinesisClient:
             raise OptionError(f"the stream {arn} is in region {region}, but calls go to {ours}: give region {region}")
 
 
-def _built(build: Callable[[Any, Any], bytes], stream: Any, entries: Any) -> bytes:
-    """Return the body of PutRecords. Raises InvalidRecordError where that cannot be written: then nothing was sent."""
+def _request_body(build: Callable[[Any, Any], bytes], stream: Any, entries: Any) -> bytes:
+    """Return the body of PutRecords. Raises InvalidRecordError, before anything is sent, where it cannot be written."""
     try:
         return build(stream, entries)
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InvalidRecordError(
             f"PutRecords: a record can't be written into a request: {type(error).__name__}"
         ) from None
-
-
-def _named(stream: StreamName) -> dict[str, str]:
-    return {"StreamARN": stream.arn} if stream.arn is not None else {"StreamName": stream.short}
