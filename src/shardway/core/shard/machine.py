@@ -165,9 +165,9 @@ class ShardMachine(Generic[R]):
         follows = list(_RULES[type(event)](self, event, now_s))
         return [*map(commands.Emit, ledger.take_events()), *follows] if ledger.events else follows
 
-    def look(self, now_s: float) -> list[Command]:
+    def look(self, now_s: float, progress: Progress | None = None) -> list[Command]:
         """Handle a `Look`, which comes with each record that is settled alone, as `handle` does. The ledger makes no
-        event by it.
+        event by it. ``progress``: the ledger's progress, where the step has it already.
         """
         follows: list[Command] = []
         if self.stage is not Stage.OVER:
@@ -179,7 +179,7 @@ class ShardMachine(Generic[R]):
             if self.end is End.HELD and ledger.progress.safe.is_end:
                 self.end = End.TELLING
                 follows.append(commands.TellEnd())
-            follows += self._store(LOOK, now_s)
+            follows += self._store(LOOK, now_s, progress or self.progress)
         if self.drain is not None:
             follows += self._look_at_drain(self.drain, now_s)
         follows.append(commands.WAKE)
@@ -295,30 +295,34 @@ class ShardMachine(Generic[R]):
 
     def _look_at_time(self, event: events.TimerFired, now_s: float) -> Iterator[Command]:
         self.ledger.check(now_s)
-        yield from self.look(now_s)
+        progress = self.progress
+        yield from self.look(now_s, progress)
         due_s = math.inf if self.drain is None else self.drain.next_at_s(now_s)
         if self.stage is not Stage.OVER:
-            stores_s = self.checkpoints.wake_at_s(self.progress)
+            stores_s = self.checkpoints.wake_at_s(progress)
             due_s = min(due_s, self.ledger.next_check_at_s(), stores_s, self._next_letter_at_s)
         if due_s < math.inf:
             yield commands.Alarm(max(due_s, now_s + ALARM_S_MIN))
 
-    def _store(self, event: checkpoint_events.Event, now_s: float) -> Sequence[Command]:
-        progress = self.progress
+    def _step_checkpoints(self, event: checkpoint_events.Event, now_s: float) -> Sequence[Command]:
+        return self._store(event, now_s, self.progress)
+
+    def _store(self, event: checkpoint_events.Event, now_s: float, progress: Progress) -> Sequence[Command]:
         self.checkpoints, follows = step(self.checkpoints, event, progress, now_s)
         if follows and (at_s := self.checkpoints.wake_at_s(progress)) < math.inf:
             return *follows, commands.Alarm(at_s)
         return follows
 
     def _note_stored(self, event: tenure_commands.CheckpointStored, now_s: float) -> Iterator[Command]:
-        yield from self._store(event, now_s)
+        progress = self.progress  # It is the same in the whole step: an answer settles no record.
+        yield from self._store(event, now_s, progress)
         if event.checkpoint.is_end:
             self.has_ended = True
             yield from self._stop(events.Stop("the shard has ended"), now_s)
         else:
-            yield from self.look(now_s)
+            yield from self.look(now_s, progress)
             # What was settled while the write was on its way got no alarm then: it is due by the time of this answer.
-            if (at_s := self.checkpoints.wake_at_s(self.progress)) < math.inf:
+            if (at_s := self.checkpoints.wake_at_s(progress)) < math.inf:
                 yield commands.Alarm(at_s)
 
     # --- from stage to stage ----------------------------------------------------------------------
@@ -340,14 +344,14 @@ class ShardMachine(Generic[R]):
     def _hand_over(self, event: events.HandOver, now_s: float) -> Sequence[Command]:
         if self.stage is not Stage.OVER:
             self._enter(Stage.LEAVING)
-        return self._store(checkpoint_events.Flush(), now_s)
+        return self._step_checkpoints(checkpoint_events.Flush(), now_s)
 
     def _stop(self, event: events.Stop, now_s: float) -> Iterator[Command]:
         if self.stage is Stage.OVER:
             return
         self.stage, self.over_because = Stage.OVER, event.reason
         self.ledger.close(event.reason)
-        yield from self._store(checkpoint_events.Close(event.reason), now_s)
+        yield from self._step_checkpoints(checkpoint_events.Close(event.reason), now_s)
         yield commands.OVER
         yield commands.WAKE
         if self.drain is not None:
@@ -501,7 +505,7 @@ _RULES: Mapping[type[Any], Callable[[ShardMachine[Any], Any, float], Iterable[Co
             checkpoint_events.Close,
             tenure_commands.PendingStored,
         ),
-        ShardMachine._store,
+        ShardMachine._step_checkpoints,
     ),
     tenure_commands.CheckpointStored: ShardMachine._note_stored,
     events.Drain: ShardMachine._begin_drain,
