@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 VALUES_MAX = 200_000
 """The values that one record may have. Values without a byte, such as null, cost nothing in the data and count, too."""
+NAMES_CHARS_MAX = 16 * 1024 * 1024
+"""The characters that the names of fields and the symbols of enums may have in one record's JSON, each counted as often
+as it comes. They stand in the schema once, and cost nothing in the data.
+"""
 _LONG_BYTES_MAX = 10
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -59,6 +63,7 @@ class _Reading:
         self.as_json = as_json
         self._data = data
         self._left = VALUES_MAX
+        self._names_chars_left = NAMES_CHARS_MAX
 
     def value(self, of: Type, depth: int) -> Any:
         self._left -= 1
@@ -72,6 +77,12 @@ class _Reading:
         if of.logical:
             found = _logical_value(of, found)
         return _as_json(found) if self.as_json else found
+
+    def name(self, chars: int) -> None:
+        """Count the characters of names that the value repeats."""
+        self._names_chars_left -= chars
+        if self._names_chars_left < 0:
+            raise AvroError(f"the names of its fields have more than {NAMES_CHARS_MAX} characters together")
 
     def long(self) -> int:
         found = shift = 0
@@ -118,7 +129,9 @@ def _bytes(reading: _Reading, of: Type, depth: int) -> bytes:  # noqa: ARG001 - 
 
 
 def _enum(reading: _Reading, of: Type, depth: int) -> Any:  # noqa: ARG001 - one of several
-    return _chosen(of.names, reading.long())
+    symbol = _chosen(of.names, reading.long())
+    reading.name(len(symbol))
+    return symbol
 
 
 def _union(reading: _Reading, of: Type, depth: int) -> Any:
@@ -134,6 +147,7 @@ def _map(reading: _Reading, of: Type, depth: int) -> dict[str, Any]:
 
 
 def _record(reading: _Reading, of: Type, depth: int) -> dict[str, Any]:
+    reading.name(of.names_chars)
     return {name: reading.value(part, depth + 1) for name, part in zip(of.names, of.parts, strict=True)}
 
 

@@ -22,7 +22,7 @@ class AvroError(ShardwayError):
 class Type:
     """A type of a schema. The parts of a type may contain the type itself again."""
 
-    __slots__ = ("kind", "logical", "names", "parts", "scale", "size")
+    __slots__ = ("kind", "logical", "names", "names_chars", "parts", "scale", "size")
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -30,6 +30,8 @@ class Type:
         """The types of a record's fields, of a union's branches, or of the values of an array or a map."""
         self.names: list[str] = []
         """The names of a record's fields, or an enum's symbols."""
+        self.names_chars = 0
+        """The characters of all names of a record's fields together."""
         self.size = 0
         """The size of a ``fixed``, in bytes."""
         self.logical = ""
@@ -100,6 +102,7 @@ class _Schema:
             for field in found["fields"]:
                 made.names.append(writable(str(field["name"])))
                 made.parts.append(self.type_of(field["type"], below, depth + 1))
+            made.names_chars = sum(map(len, made.names))
         return _with_logical(made, found)
 
 

@@ -9,6 +9,8 @@ import zlib
 from shardway.errors import PayloadError
 from shardway.payloads.opening import OPENED_BYTES_MAX, BoundError, OpeningBudget, inflated
 
+CONFLUENT, GLUE = "confluent", "glue"
+"""The frames of schema registries, by their names in a job file."""
 _CONFLUENT_BYTES = 5
 _GLUE_BYTES = 18
 _PLAIN, _ZLIB = 0, 5

@@ -5,7 +5,8 @@ Steps and sinks are plain PySpark and mix with any other step.
 
 The steps are in ``decode`` (with ``json_types``), ``deduplication``, ``exact_deduplication`` and ``stamped_rows``.
 ``payload_rows`` opens and reads rows' data in tasks, in bounded pieces, where Spark has no function for it: compressed
-data, and what services of AWS write, by ``service_schemas``. The sinks are ``parquet_folder`` and ``tables``; both ask
+data, and what services of AWS write, by ``service_schemas``; ``registry_rows`` reads records in the frame of a schema
+registry. The sinks are ``parquet_folder`` and ``tables``; both ask
 ``batch_runs`` which batch of which query they are given, and ``batches`` reads a batch once for several of them, and
 ``file_layout`` lays rows out in files. ``stream_progress``, ``listener``, ``query_numbers`` and ``removed_rows`` have a
 query's numbers. Below these are the talks with Spark: ``dataframes``, ``jvm``, ``py4j_error``, ``causes``,

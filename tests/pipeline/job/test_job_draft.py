@@ -18,6 +18,7 @@ from shardway.pipeline.job import ExitCode, load_job
 from shardway.pipeline.job.draft.draft import Place, Sample, job_text
 from shardway.pipeline.job.draft.toml import toml_lines, toml_text
 from shardway.spark.stamps import key_labels, seal
+from tests.payloads.lying_registry import VERSION
 from tests.pipeline.job.job_running import World
 from tests.pipeline.job.test_job_inferred_schema import OBJECTS
 
@@ -209,3 +210,10 @@ def test_log_events_have_their_format() -> None:
     assert (job.decode.format, job.decode.compression) == ("cloudwatch-logs", None)
     mixed = loaded(job_text(Place("logs"), sample_of(gzip.compress(logs), b'{"id": 1}')))
     assert (mixed.decode.format, mixed.decode.compression) == ("json", "auto")
+
+
+@pytest.mark.parametrize(("format", "head"), [("confluent", b"\0\0\0\0\1"), ("glue", b"\3\0" + VERSION.bytes)])
+def test_records_in_a_frame_of_a_registry_are_told_their_format(format: str, head: bytes) -> None:
+    text = job_text(Place("orders"), sample_of(*[head + bytes([2, number]) for number in range(2)]))
+    assert f'[decode] with format = "{format}" reads them' in " ".join(text.replace("\n# ", " ").split())
+    assert loaded(text).decode.format == "bytes"

@@ -64,8 +64,8 @@ def test_ten_faults_are_ten_messages_with_lines_and_the_nearest_names(write_job:
         "1: nam: there is no nam here: did you mean name?",
         "5: source.streamNam: there is no option streamNam: did you mean streamName?",
         "6: source.maxRecordsPerTrigger: maxRecordsPerTrigger must be a whole number, not 'many'",
-        "9: decode.format: must be json, text, bytes, avro, protobuf, cloudwatch-logs, dms or dynamodb-change: did you"
-        " mean json?",
+        "9: decode.format: must be json, text, bytes, avro, protobuf, confluent, glue, cloudwatch-logs, dms or"
+        " dynamodb-change: did you mean json?",
         "13: dead_letters.discard: is given beside path: give one of them",
         "16: deduplicate.keys[0]: there is no column valu.order_id before the transform: did you mean value?",
         '17: deduplicate.window: must be a time span like "10 seconds": a number and seconds, minutes, hours or days',
@@ -141,6 +141,7 @@ def test_one_fault_is_one_message(write_job: Write, change: str, to: str, fault:
     assert re.match(fault, found[0]), found[0]
 
 
+DDL = 'schema = "id BIGINT"\n'
 SERVICE = GOOD.replace('schema = "order_id STRING NOT NULL, amount DECIMAL(10,2)"\n', "")
 
 
@@ -154,6 +155,23 @@ SERVICE = GOOD.replace('schema = "order_id STRING NOT NULL, amount DECIMAL(10,2)
         ),
         ("dms", "", "dead_letters is missing: not every record is dms: give it a path, a stream or discard = true"),
         ("cloudwatch-logs", 'compression = "gzip"\n', "decode.compression: has no meaning for cloudwatch-logs, whose"),
+        ("confluent", DDL, "decode: the address of the schema registry is missing: registry = { url ="),
+        ("confluent", 'registry = { url = "https://r" }', "decode: schema (or schema_file) is missing: confluent"),
+        ("confluent", f'{DDL}registry = {{ url = "r:8081" }}', "decode.registry.url: write its address, as in"),
+        ("confluent", f'{DDL}registry = {{ url = "http://u:p@r" }}', "decode.registry.url: leave the password out of"),
+        ("confluent", f'{DDL}registry = {{ url = "http://r", region = "eu-west-1" }}', "region: has no meaning for"),
+        ("confluent", f'{DDL}registry = {{ url = "http://r", wait = "soon" }}', "registry.wait: must be a time span"),
+        (
+            "confluent",
+            f'{DDL}registry = {{ url = "http://r" }}\n',
+            "dead_letters is missing: not every record is in a frame of confluent, with a schema that the registry has",
+        ),
+        ("confluent", f'{DDL}opened_bytes_max = 9\nregistry = {{ url = "http://r" }}', "opened_bytes_max: has no"),
+        ("glue", f'{DDL}registry = {{ url = "http://r" }}', "decode.registry.url: has no meaning for glue"),
+        ("glue", f'{DDL}registry = {{ region = "eu west" }}', "decode.registry.region: 'eu west' is no AWS region"),
+        ("glue", f'{DDL}registry = {{ endpoint_url = "r:1" }}', "registry.endpoint_url: must begin with http"),
+        ("glue", 'schema = "id BIGNT"', "decode.schema: gives field id the type BIGNT"),
+        ("dms", 'registry = { url = "http://r" }', "decode.registry: has no meaning for dms"),
         (
             "dms",
             "[deduplicate]\nkeys = ['value.ids']\nwindow = '1 hour'\n",

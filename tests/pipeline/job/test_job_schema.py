@@ -25,6 +25,7 @@ def test_it_knows_every_field_of_the_file() -> None:
     schema = json.loads(schema_json())
     parts = {
         "Stamps",
+        "Registry",
         "Decode",
         "DeadLetters",
         "Expectation",
@@ -76,6 +77,11 @@ def rows_of(heading: str) -> list[str]:
 def test_the_page_has_each_field(part: str) -> None:
     heading = {"DeadLetters": "dead_letters", "Expectation": "expect", "Sink": "sinks"}.get(part, part.lower())
     assert rows_of(f"### {heading}") == list(getattr(model, part).__struct_fields__)
+
+
+def test_the_page_has_each_field_of_a_registry() -> None:
+    fields = PAGE.split("The fields of `registry`:\n", 1)[1].split("\n- ", 1)[0]
+    assert re.findall(r"^\| `(\w+)` \|", fields, flags=re.MULTILINE) == list(model.Registry.__struct_fields__)
 
 
 def test_the_page_has_each_part_and_exit_code() -> None:

@@ -19,14 +19,17 @@ from shardway.pipeline.decode import REASON, JsonFaults
 from shardway.pipeline.job.batch import steps
 from shardway.pipeline.job.batch.expectations import Expectations
 from shardway.pipeline.job.batch.observations import BatchReports, partitions_of
+from shardway.pipeline.job.batch.payloads import is_opened
 from shardway.pipeline.job.errors.exit_codes import ExitCode, StepError
 from shardway.pipeline.job.errors.failures import (
     by_the_data,
     failed_before_writing,
+    registry_failed,
     source_failed,
     state_cannot_be_read,
     state_cannot_be_stored,
 )
+from shardway.pipeline.job.file.decode_rules import JSON_FORMATS
 from shardway.pipeline.job.file.faults import Fault
 from shardway.pipeline.job.run.reports import SecondPass
 from shardway.pipeline.job.session.state_store import told_not_stored, told_unread
@@ -220,9 +223,9 @@ class Batches:
             if not dead or letters is None:
                 self.dead_letters.write_nothing(batch, batch_id)
                 return
-            if self._job.decode.compression is not None:
+            if is_opened(self._job.decode):
                 letters = steps.explained(letters, self._job, self.file.folder)
-            elif self._job.decode.format == "json":
+            elif self._job.decode.format in JSON_FORMATS:
                 if self._faults is None:
                     self._faults = JsonFaults(steps.schema_text(self._job, self.file.folder), self._watching.names)
                 letters = self._faults.of(letters)
@@ -283,7 +286,9 @@ class Batches:
             yield
         except Exception as error:
             what = self.file.error_text(error)
-            if source_failed(error):
+            if registry_failed(error):
+                step, code = "decode", ExitCode.FAILED
+            elif source_failed(error):
                 step, code = "source", ExitCode.SOURCE
             elif state_cannot_be_read(error):
                 step, code = "state", ExitCode.FAILED

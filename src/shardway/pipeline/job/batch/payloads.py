@@ -1,4 +1,5 @@
-"""Decode what Spark has no functions for: compressed data, and what services of AWS put into a stream.
+"""Decode what Spark has no functions for: compressed data, records in the frame of a schema registry, and what
+services of AWS put into a stream.
 
 Tasks open and read it in Python (``payload_rows``), once for each row. The steps behind it see columns.
 """
@@ -10,10 +11,16 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as fn
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
+from shardway.payloads.frames import CONFLUENT, GLUE
 from shardway.pipeline.dataframes import schema_of
 from shardway.pipeline.decode import REASON, VALUE
+from shardway.pipeline.job.file.decode_rules import JSON_FRAMES
+from shardway.pipeline.job.file.model import Registry, as_options
+from shardway.pipeline.job.file.window_rules import span_ms
 from shardway.pipeline.payload_rows import OpenedData, PayloadRows, ServiceData
+from shardway.pipeline.registry_rows import FramedData, RegistryPlace
 from shardway.pipeline.service_schemas import CLOUDWATCH_LOGS, SERVICE_SCHEMAS
+from shardway.spark.options.parsing import parse_read_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,20 +28,23 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
-    from shardway.pipeline.job.file.model import Decode
+    from shardway.pipeline.job.file.model import Decode, Job
     from shardway.pipeline.payload_rows import ReadData
 
 _DATA = "data"
 _RAW, _OPENED, _CLOSED = "_shardway_raw", "_shardway_opened", "_shardway_closed"
 
 
-def read_opened(records: DataFrame, decode: Decode, read: Callable[[DataFrame], DataFrame]) -> DataFrame:
+def is_opened(decode: Decode) -> bool:
+    """True where the data is opened, or taken out of its frame, before Spark decodes it."""
+    return decode.format in JSON_FRAMES or decode.compression is not None
+
+
+def read_opened(records: DataFrame, job: Job, read: Callable[[DataFrame], DataFrame]) -> DataFrame:
     """Return what ``read`` makes of records whose ``data`` is opened; in what is returned ``data`` is as it came. For
     a record that cannot be opened ``reason`` says why, in place of what ``read`` says.
     """
-    assert decode.compression is not None
-    made = OpenedData(decode.compression, decode.opened_bytes_max)
-    opened = _with_payloads(records, made, BinaryType(), _OPENED, _CLOSED)
+    opened = _with_payloads(records, _opening(job), BinaryType(), _OPENED, _CLOSED)
     inside = _selected(opened, {_DATA: fn.col(_OPENED), _OPENED: None}, {_RAW: fn.col(_DATA)})
     done = read(inside)
     closed = fn.col(_CLOSED)
@@ -47,6 +57,27 @@ def read_opened(records: DataFrame, decode: Decode, read: Callable[[DataFrame], 
     if VALUE in done.columns:  # dead letters have none
         changed[VALUE] = fn.when(closed.isNull(), fn.col(VALUE))
     return _selected(done, changed)
+
+
+def _opening(job: Job) -> ReadData:
+    decode = job.decode
+    if decode.format in JSON_FRAMES:
+        return FramedData(registry_place(job), decode.compression, decode.opened_bytes_max)
+    assert decode.compression is not None
+    return OpenedData(decode.compression, decode.opened_bytes_max)
+
+
+def registry_place(job: Job) -> RegistryPlace:
+    """Return where the schema registry of a job is. Glue's is in the region of the stream, if the file says no other
+    one.
+    """
+    given = job.decode.registry or Registry()
+    wait_s = span_ms(given.wait) / 1_000
+    if job.decode.format == CONFLUENT:
+        return RegistryPlace(CONFLUENT, url=given.url or "", wait_s=wait_s)
+    source = parse_read_options(as_options(job.source), streaming=True)
+    region = given.region or source.connection("").region
+    return RegistryPlace(GLUE, region=region, endpoint_url=given.endpoint_url, wait_s=wait_s)
 
 
 def decode_service(records: DataFrame, decode: Decode) -> DataFrame:

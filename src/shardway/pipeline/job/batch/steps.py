@@ -12,7 +12,8 @@ from shardway.payloads.opening import check_zstd
 from shardway.pipeline.decode import REASON, VALUE, decode_bytes, decode_json, decode_text, explain_json
 from shardway.pipeline.deduplication import deduplicate
 from shardway.pipeline.job.batch.expectations import UNMET
-from shardway.pipeline.job.batch.payloads import decode_service, read_opened
+from shardway.pipeline.job.batch.payloads import decode_service, is_opened, read_opened
+from shardway.pipeline.job.file.decode_rules import JSON_FORMATS
 from shardway.pipeline.job.file.model import KEPT, as_options
 from shardway.pipeline.job.functions import load_function
 from shardway.pipeline.job.session import packages
@@ -71,8 +72,8 @@ def decoded(records: DataFrame, job: Job, folder: Path) -> DataFrame:
     _require_zstd(job)
     if job.decode.format in SERVICE_SCHEMAS:
         return decode_service(records, job.decode)
-    if job.decode.compression is not None:
-        return read_opened(records, job.decode, lambda inside: _decoded(inside, job, folder))
+    if is_opened(job.decode):
+        return read_opened(records, job, lambda inside: _decoded(inside, job, folder))
     return _decoded(records, job, folder)
 
 
@@ -82,7 +83,7 @@ def _decoded(records: DataFrame, job: Job, folder: Path) -> DataFrame:
         return decode_bytes(records)
     if decode.format == "text":
         return decode_text(records)
-    if decode.format == "json":
+    if decode.format in JSON_FORMATS:
         return decode_json(records, schema_text(job, folder))
     require_package(records.sparkSession, decode.format)
     return _by_spark(records, job, folder)
@@ -107,11 +108,11 @@ def slimmed(rows: DataFrame, job: Job) -> DataFrame:
 
 def explained(dead: DataFrame, job: Job, folder: Path) -> DataFrame:
     """Return dead letters with reasons that name fields, where the format allows that."""
-    if job.decode.format != "json":
+    if job.decode.format not in JSON_FORMATS:
         return dead
     schema = schema_text(job, folder)
-    if job.decode.compression is not None:
-        return read_opened(dead, job.decode, lambda inside: explain_json(inside, schema))
+    if is_opened(job.decode):
+        return read_opened(dead, job, lambda inside: explain_json(inside, schema))
     return explain_json(dead, schema)
 
 

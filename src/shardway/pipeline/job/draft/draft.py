@@ -29,7 +29,8 @@ OPENING_MAX_S = 0.5
 """The seconds that the layers of one record may take."""
 _JOB_NAME_CHARACTERS_MAX = 100
 _TEXT_KINDS = ("text", "json", "cloudwatch-logs", "ndjson")
-_NEEDED = {"base64", "glue", "confluent"}
+_NEEDED = {"base64"}
+_FRAMES = {"glue", "confluent"}
 _COMPRESSIONS = {"gzip", "zstd"}
 _HOUR = "hour"
 
@@ -192,6 +193,11 @@ def _undecoded(sample: Sample) -> Iterator[str]:
         yield (
             f"No format of [decode] opens {', '.join(layers)}. A function of [transform] can: module:function, from "
             "DataFrame to DataFrame."
+        )
+    for frame in sorted(_FRAMES.intersection(word for kind in sample.others for word in kind.split(" "))):
+        yield (
+            f'Records are in the frame of a schema registry. [decode] with format = "{frame}" reads them, with a '
+            "schema of the fields that the job takes."
         )
     if any(kind.split(" ")[-1] in _COMPRESSIONS for kind in sample.others):
         yield 'Records are compressed. [decode] with format = "bytes" and compression = "auto" opens them.'

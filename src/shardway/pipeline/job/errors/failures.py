@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from shardway.errors import RegistryError
 from shardway.pipeline.causes import has_condition, whole_text
 from shardway.pipeline.job.errors.error_text import OURS, PYTHON_WORKER, is_of_data
 from shardway.spark.source import READING
@@ -21,6 +22,8 @@ _NOTED = re.compile(rf"{READING} ")
 """The note that the source adds to each error of a task that reads. It comes to the driver as text: Spark keeps no
 class of a Python error, and has the same condition for an error of any Python function.
 """
+_NO_SCHEMA = re.compile(rf"{RegistryError.__module__}\.{RegistryError.__name__}: ")
+"""The error of a task that waited for a schema registry. It comes as text, too."""
 _STACK = re.compile(r"\n\s+at [^\n]*")
 _STATE = re.compile(r"STATE_STORE|StateStore|RocksDB")
 _JOB_FAILED = re.compile(r"Job aborted due to stage failure|_LEGACY_ERROR_TEMP_\d+\] Job \d+ cancelled")
@@ -31,6 +34,11 @@ _PYTHON_WRITER = re.compile(r"write_into_data_source")
 def source_failed(error: BaseException) -> bool:
     """True when it was reading the stream that failed, wherever Spark noticed it."""
     return has_condition(error, *_OF_THE_SOURCE) or _NOTED.search(whole_text(error)) is not None
+
+
+def registry_failed(error: BaseException) -> bool:
+    """True when a schema registry gave no schema, wherever Spark noticed it."""
+    return _NO_SCHEMA.search(whole_text(error)) is not None
 
 
 def state_is_of_another_kind(error: BaseException) -> bool:

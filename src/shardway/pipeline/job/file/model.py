@@ -46,21 +46,48 @@ class Stamps(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = None
 
 
+class Registry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Says where a schema registry is. The password of one of Confluent's protocol is in the environment of the tasks,
+    as ``SHARDWAY_SCHEMA_REGISTRY_AUTH``.
+    """
+
+    url: Annotated[Text | None, Meta(description="confluent: the address of the registry.")] = None
+    region: Annotated[
+        Text | None, Meta(description="glue: the region of the registry; without it, that of the source.")
+    ] = None
+    endpoint_url: Annotated[Text | None, Meta(description="glue: the address of another service than AWS's.")] = None
+    wait: Annotated[
+        Span,
+        Meta(
+            description="How long a task waits for a registry that is away, before the batch fails.",
+            examples=["5 minutes"],
+        ),
+    ] = "60 seconds"
+
+
 class Decode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Says how a record's data becomes the column ``value``."""
 
     format: Annotated[
-        Literal["json", "text", "bytes", "avro", "protobuf", "cloudwatch-logs", "dms", "dynamodb-change"],
+        Literal[
+            "json", "text", "bytes", "avro", "protobuf", "confluent", "glue", "cloudwatch-logs", "dms",
+            "dynamodb-change",
+        ],
         Meta(
-            description="avro and protobuf need Spark's own packages of these names. The last three: what services of "
-            "AWS put into a stream."
+            description="avro and protobuf need Spark's own packages of these names. confluent and glue: records in "
+            "the frame of a schema registry. The last three: what services of AWS put into a stream."
         ),
-    ]
-    schema: Annotated[Text | None, Meta(description="json: the fields as DDL. avro: the schema as JSON.")] = None
+    ]  # fmt: skip
+    schema: Annotated[
+        Text | None, Meta(description="json, confluent, glue: the fields as DDL. avro: the schema as JSON.")
+    ] = None
     schema_file: Annotated[
         Text | None, Meta(description="The schema in a file, beside the job file; protobuf: a descriptor set.")
     ] = None
     message: Annotated[Text | None, Meta(description="protobuf: the name of the message.")] = None
+    registry: Annotated[
+        Registry | None, Meta(description="Where the schema registry is: required for confluent, optional for glue.")
+    ] = None
     compression: Annotated[
         Literal["gzip", "zstd", "auto"] | None,
         Meta(

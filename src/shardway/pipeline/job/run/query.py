@@ -18,7 +18,12 @@ from shardway.pipeline.job.batch.batches import Batches
 from shardway.pipeline.job.batch.window_batches import WindowBatches
 from shardway.pipeline.job.batch.windows import windows_of, with_times
 from shardway.pipeline.job.errors.exit_codes import ExitCode, StepError
-from shardway.pipeline.job.errors.failures import source_failed, state_cannot_be_read, state_is_of_another_kind
+from shardway.pipeline.job.errors.failures import (
+    registry_failed,
+    source_failed,
+    state_cannot_be_read,
+    state_is_of_another_kind,
+)
 from shardway.pipeline.job.run.places import run_lock
 from shardway.pipeline.job.run.rehearsal import rehearse
 from shardway.pipeline.job.run.reports import Totals, batch_report, cut_ms, was_a_batch
@@ -291,6 +296,8 @@ class _Run:
         if isinstance(error, StepError):
             return error
         what = self._file.error_text(error)
+        if registry_failed(error):
+            return StepError(f"decode failed: {what}", step="decode", code=ExitCode.FAILED)
         if source_failed(error):
             return StepError(f"source failed: {what}", step="source", code=ExitCode.SOURCE)
         if state_cannot_be_read(error):
