@@ -74,7 +74,7 @@ def records_of(event: Mapping[str, Any]) -> Iterator[Record]:
     reason). The order is that of the shard, from which all records of an event come. Raises ValueError, before the
     first record, for what is no event of Kinesis.
     """
-    return _opened(_read(event))
+    return _open(_read(event))
 
 
 def handle_records(
@@ -101,7 +101,7 @@ def handle_records(
     """
     read = _read(event)
     first = int(read[0].kinesis.sequence_number) if read else None
-    for record in _opened(read):
+    for record in _open(read):
         if (error := _failure(record, handler, dead_letter)) is None:
             continue
         if not report_failures or record.sequence_number == first:
@@ -171,7 +171,7 @@ def _read(event: Mapping[str, Any]) -> list[_LambdaRecord]:
         raise ValueError(f"the event is none of Kinesis: {fault}") from None
 
 
-def _opened(read: list[_LambdaRecord]) -> Iterator[Record]:
+def _open(read: list[_LambdaRecord]) -> Iterator[Record]:
     for one in read:
         payload = one.kinesis
         plain = Record(

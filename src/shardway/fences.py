@@ -101,11 +101,11 @@ class SqliteFence:
         that is none of a table.
         """
         self.application = application
-        self.table = _checked(table)
+        self.table = _check_name(table)
 
     def make(self, connection: sqlite3.Connection) -> None:
         """Make the fence's table, if it is not there."""
-        connection.execute(_made(self.table, "INTEGER"))
+        connection.execute(_table_statement(self.table, "INTEGER"))
 
     def check(self, connection: sqlite3.Connection, batch: Owned) -> None:
         """Let a batch (or a `Delivered` record) pass, and every later owner's; call it first in the transaction that
@@ -149,14 +149,14 @@ class PostgresFence:
         that is none of a table.
         """
         self.application = application
-        self.table = _checked(table)
+        self.table = _check_name(table)
 
     async def make(self, connection: Any) -> None:
         """Make the fence's table, if it is not there. Several processes may do so at once."""
         # Two sessions that make one table at once can meet in PostgreSQL's catalogue: one of them fails.
         async with connection.transaction():
             await connection.execute("SELECT pg_advisory_xact_lock(hashtext($1))", self.table)
-            await connection.execute(_made(self.table, "BIGINT"))
+            await connection.execute(_table_statement(self.table, "BIGINT"))
 
     async def check(self, connection: Any, batch: Owned) -> None:
         """Let a batch (or a `Delivered` record) pass, and every later owner's; call it first in the transaction that
@@ -185,13 +185,13 @@ class PostgresFence:
         _refuse_stale(batch, token)
 
 
-def _checked(table: str) -> str:
+def _check_name(table: str) -> str:
     if not isinstance(table, str) or not _NAME.fullmatch(table):
         raise OptionError("table is a name of letters, digits and underscores, at most 63")
     return table
 
 
-def _made(table: str, number: str) -> str:
+def _table_statement(table: str, number: str) -> str:
     return (
         f"CREATE TABLE IF NOT EXISTS {table} (application TEXT NOT NULL, stream TEXT NOT NULL, "
         f"shard_id TEXT NOT NULL, token {number} NOT NULL, PRIMARY KEY (application, stream, shard_id))"

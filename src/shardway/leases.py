@@ -1,4 +1,4 @@
-"""Lease tables, by which the consumers of one application agree which of them reads which shard, and strategies."""
+"""Lease tables, where the consumers of one application agree which of them reads which shard, and strategies."""
 
 from __future__ import annotations
 

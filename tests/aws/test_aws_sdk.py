@@ -168,7 +168,7 @@ async def test_the_containers_credentials(server: ScriptedServer, monkeypatch: p
     monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{server.url}/creds")
     async with Wire(ConnectionOptions(region="us-east-1", endpoint_url=server.url)) as wire:
         await wire.call("kinesis", "ListStreams", b"{}")
-        loaded = await wire._opened().credentials.current()
+        loaded = await wire._parts_here().credentials.current()
     assert loaded == Credentials("TASK", "s", "t", expiry.timestamp())
     assert "Credential=TASK/" in server.requests[-1].headers["authorization"]
 

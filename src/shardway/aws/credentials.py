@@ -57,14 +57,14 @@ class CredentialCache:
         self._now = now
         self.have_worked = False
         """True once a call that was signed with what was loaded was answered. Those that make the calls set it."""
-        self._failed: CredentialsError | None = None
+        self._last_error: CredentialsError | None = None
         """The error of the last load; None where it went well."""
         self._replaced_s = self._told_s = -math.inf
         self._current: Credentials | None = None
         self._life_s = 0.0
         """Seconds that the current credentials had to live when they were loaded first."""
         self._tried_at_s = 0.0
-        self._loading: asyncio.Task[Credentials] | None = None
+        self._load_task: asyncio.Task[Credentials] | None = None
 
     async def current(self) -> Credentials:
         """Return the credentials to sign with now. Raises `CredentialsError` if there are none."""
@@ -94,8 +94,8 @@ class CredentialCache:
             return self._current
         if self.may_renew and self._now() - self._replaced_s < WAIT_INTERVAL_S:
             return used
-        if self._loading is not None:
-            loaded = await self._outcome(self._loading)
+        if self._load_task is not None:
+            loaded = await self._outcome(self._load_task)
             if loaded != used:
                 return loaded
         self._replaced_s = self._now()
@@ -103,15 +103,15 @@ class CredentialCache:
 
     async def close(self) -> None:
         """Stop a renewal that is under way."""
-        loading, self._loading = self._loading, None
+        loading, self._load_task = self._load_task, None
         if loading is not None:
             await give_up(loading)
 
     async def _wait_for_load(self, *, anew: bool) -> Credentials:
-        failed = self._failed
+        failed = self._last_error
         if failed is None:
             return await self._outcome(self._begin_load(anew=anew))
-        if self.have_worked and self._loading is None and self._now() - self._tried_at_s < WAIT_INTERVAL_S:
+        if self.have_worked and self._load_task is None and self._now() - self._tried_at_s < WAIT_INTERVAL_S:
             again = CredentialsError(*failed.args)  # else each reader of a shard would ask a thousand times a second
             again.retryable = failed.retryable
             raise again
@@ -123,10 +123,10 @@ class CredentialCache:
         return loading.result()
 
     def _begin_load(self, *, anew: bool) -> asyncio.Task[Credentials]:
-        if self._loading is None:
-            self._loading = spawn(self._store(anew), self._not_loaded)
-            self._loading.add_done_callback(self._loaded)
-        return self._loading
+        if self._load_task is None:
+            self._load_task = spawn(self._store(anew), self._not_loaded)
+            self._load_task.add_done_callback(self._end_load)
+        return self._load_task
 
     async def _store(self, anew: bool) -> Credentials:
         self._tried_at_s = self._now()
@@ -139,16 +139,16 @@ class CredentialCache:
                 )
         except CredentialsError as error:
             error.retryable = self.have_worked and (self._renews or error.retryable)
-            self._failed = error
+            self._last_error = error
             raise
-        self._failed = None
+        self._last_error = None
         if loaded != self._current:
             self._current, self._life_s = loaded, life_s
         return loaded
 
-    def _loaded(self, task: asyncio.Task[Credentials]) -> None:
-        if self._loading is task:
-            self._loading = None
+    def _end_load(self, task: asyncio.Task[Credentials]) -> None:
+        if self._load_task is task:
+            self._load_task = None
 
     def _not_loaded(self, error: BaseException) -> None:
         """Log that a renewal failed; the next call begins a load in the background again. The first load is not logged:

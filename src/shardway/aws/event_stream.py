@@ -57,16 +57,16 @@ class EventStreamDecoder:
     """Takes an answer in parts of any size and returns the frames that are whole."""
 
     def __init__(self) -> None:
-        self._received = bytearray()
+        self._buffer = bytearray()
 
     @property
     def waiting_bytes(self) -> int:
         """Bytes of a frame that is not whole yet. More than 0 at the end of an answer means that it broke off."""
-        return len(self._received)
+        return len(self._buffer)
 
     def feed(self, data: bytes) -> list[Message]:
         """Add a part of the answer. Raises `EventStreamError` for bad checksums, lengths and headers."""
-        received = self._received
+        received = self._buffer
         received += data
         messages: list[Message] = []
         start = 0

@@ -28,7 +28,7 @@ class UrlPoster:
             raise OptionError(f"url {fault}")
         self._url = url
         self._sign_for = sign_for
-        self._wire = Wire(_soon(options), retry=NEVER)
+        self._wire = Wire(_with_short_timeout(options), retry=NEVER)
 
     async def post(self, body: bytes, headers: Mapping[str, str]) -> None:
         """See `shardway.ports.Poster`."""
@@ -43,7 +43,7 @@ class MetricDataPoster:
     """A `shardway.ports.Poster` of CloudWatch's PutMetricData."""
 
     def __init__(self, options: ConnectionOptions) -> None:
-        self._wire = Wire(_soon(options), retry=NEVER)
+        self._wire = Wire(_with_short_timeout(options), retry=NEVER)
 
     async def post(self, body: bytes, headers: Mapping[str, str]) -> None:
         """See `shardway.ports.Poster`."""
@@ -55,6 +55,6 @@ class MetricDataPoster:
         await self._wire.close()
 
 
-def _soon(options: ConnectionOptions) -> ConnectionOptions:
+def _with_short_timeout(options: ConnectionOptions) -> ConnectionOptions:
     """Return the options with a short time for a request: an exporter asks again by itself, so it gives up soon."""
     return msgspec.structs.replace(options, request_timeout_s=min(options.request_timeout_s, ATTEMPT_S))

@@ -38,24 +38,24 @@ class ProgramCredentials:
         return hasattr(self._source, "get_credentials")
 
     @property
-    def _what(self) -> str:
+    def _name(self) -> str:
         if self._is_session:
             return "the session that gives the AWS credentials"
         name = getattr(self._source, "__qualname__", type(self._source).__name__)
         return f"the function that gives the AWS credentials ({name})"
 
-    async def load(self, anew: bool) -> Credentials:  # noqa: ARG002 - each call is anew
+    async def load(self, anew: bool) -> Credentials:  # noqa: ARG002 - each call asks again
         """Ask the program. Each call asks again, whatever ``anew`` is. Raises CredentialsError."""
         if self._answer is None:
             self._answer = self._ask()
         await asyncio.wait((self._answer,), timeout=self._wait_s)
         if not self._answer.done():
-            raise self._late()
+            raise self._timeout_error()
         answer, self._answer = self._answer, None
         given, error = answer.result()
         if error is not None:
-            raise self._failed(error) from error
-        return self._checked(await self._awaited(given) if inspect.isawaitable(given) else given)
+            raise self._failure(error) from error
+        return self._check(await self._wait(given) if inspect.isawaitable(given) else given)
 
     def _ask(self) -> asyncio.Future[tuple[Any, BaseException | None]]:
         loop = asyncio.get_running_loop()
@@ -63,52 +63,54 @@ class ProgramCredentials:
 
         def ask() -> None:
             try:
-                told: tuple[Any, BaseException | None] = (self._given(), None)
+                told: tuple[Any, BaseException | None] = (self._call_source(), None)
             except BaseException as error:  # An exit of the function is no exit of the program: it is told as well.
                 told = (None, error)
             with contextlib.suppress(RuntimeError):  # The loop was closed meanwhile.
-                loop.call_soon_threadsafe(_answered, answer, told)
+                loop.call_soon_threadsafe(_set_answer, answer, told)
 
-        thread(ask, "shardway-credentials", _unheard)
+        thread(ask, "shardway-credentials", _ignore)
         return answer
 
-    def _given(self) -> Any:
+    def _call_source(self) -> Any:
         source: Any = self._source
         return credentials_of_session(source) if self._is_session else source()
 
-    async def _awaited(self, given: Any) -> Any:
+    async def _wait(self, given: Any) -> Any:
         try:
             async with asyncio.timeout(self._wait_s) as limit:
                 return await given
         except Exception as error:
-            raise (self._late() if limit.expired() else self._failed(error)) from error
+            raise (self._timeout_error() if limit.expired() else self._failure(error)) from error
 
-    def _late(self) -> CredentialsError:
+    def _timeout_error(self) -> CredentialsError:
         return CredentialsError(
-            f"{self._what} returned nothing for {self._wait_s:g} s: see what it waits for, or give it more time by "
+            f"{self._name} returned nothing for {self._wait_s:g} s: see what it waits for, or give it more time by "
             "request_timeout_s"
         )
 
-    def _failed(self, error: BaseException) -> CredentialsError:
+    def _failure(self, error: BaseException) -> CredentialsError:
         if isinstance(error, ShardwayError):  # Its text is ours, and holds no secret.
-            return CredentialsError(str(error) if self._is_session else f"{self._what} failed: {error}")
+            return CredentialsError(str(error) if self._is_session else f"{self._name} failed: {error}")
         # The message of any other error is left out: it may hold the secret.
-        return CredentialsError(f"{self._what} raised {type(error).__name__}, at {raised_at(error)}")
+        return CredentialsError(f"{self._name} raised {type(error).__name__}, at {raised_at(error)}")
 
-    def _checked(self, given: object) -> Credentials:
+    def _check(self, given: object) -> Credentials:
         if isinstance(given, Credentials):
             return given
         raise CredentialsError(
-            f"{self._what} returned {shown(given)}: let it return Credentials(access_key_id, secret_access_key, "
+            f"{self._name} returned {shown(given)}: let it return Credentials(access_key_id, secret_access_key, "
             "session_token, expires_at_s)"
         )
 
 
-def _unheard(error: BaseException) -> None:
-    """Hear nothing: whatever the program raises is the answer."""
+def _ignore(error: BaseException) -> None:
+    """Ignore what the thread hears: an error of the program is its answer."""
 
 
-def _answered(answer: asyncio.Future[tuple[Any, BaseException | None]], told: tuple[Any, BaseException | None]) -> None:
+def _set_answer(
+    answer: asyncio.Future[tuple[Any, BaseException | None]], told: tuple[Any, BaseException | None]
+) -> None:
     if not answer.done():
         answer.set_result(told)
 

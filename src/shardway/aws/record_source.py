@@ -102,10 +102,10 @@ class KinesisSource:
         The consumer is looked for first: all members of a fleet that is deployed come here, and five a second may
         register.
         """
-        named = await self._named(consumer)
+        named = await self._consumer_fields(consumer)
         give_up_s = time.monotonic() + ACTIVE_WAIT_S
         while True:
-            found = await self._described(named)
+            found = await self._describe_consumer(named)
             if found is None:
                 # A refusal is no harm: another program registered the consumer first, or the stream is being resharded.
                 with contextlib.suppress(InUseError):
@@ -125,13 +125,13 @@ class KinesisSource:
 
     async def registered(self, consumer: str) -> str | None:
         """Call DescribeStreamConsumer, and return the ARN of an active consumer; None where there is none."""
-        found = await self._described(await self._named(consumer))
+        found = await self._describe_consumer(await self._consumer_fields(consumer))
         return str(found["ConsumerARN"]) if found is not None and found.get("ConsumerStatus") == "ACTIVE" else None
 
     async def deregister(self, consumer: str) -> None:
         """Call DeregisterStreamConsumer."""
         try:
-            await self._client.call("DeregisterStreamConsumer", await self._named(consumer))
+            await self._client.call("DeregisterStreamConsumer", await self._consumer_fields(consumer))
         except NotFoundError:
             return
 
@@ -180,10 +180,10 @@ class KinesisSource:
         text = str(message.headers.get(":error-message", "")) or _message_of(message.payload)
         raise error_class(code, 400)(code, one_line(text[:MESSAGE_CHARS_MAX]), operation=OPERATION)
 
-    async def _named(self, consumer: str) -> dict[str, str]:
+    async def _consumer_fields(self, consumer: str) -> dict[str, str]:
         return {"StreamARN": await self._stream_arn(), "ConsumerName": consumer}
 
-    async def _described(self, named: dict[str, str]) -> dict[str, Any] | None:
+    async def _describe_consumer(self, named: dict[str, str]) -> dict[str, Any] | None:
         try:
             answer = await self._client.call("DescribeStreamConsumer", named, retry=START)
         except NotFoundError:

@@ -110,7 +110,7 @@ class HttpTransport:
         self._limits = Limits(bounds.answer_bytes_max, options.read_timeout_s, options.request_timeout_s)
         self._dialer = Dialer(connect_timeout_s=options.connect_timeout_s, tls=self._tls)
         self._pool = Pool(self._dialer, in_use_max=options.connections_max, keepalive_s=bounds.keepalive_s)
-        self._shared = None if options.http2 == "off" else _shared_pool(options, bounds, self._dialer, self._pool)
+        self._http2_pool = None if options.http2 == "off" else _shared_pool(options, bounds, self._dialer, self._pool)
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes, *, operation: str) -> Answer:
         """Send one POST and read its answer whole, whatever its status. Redirects are not followed.
@@ -170,13 +170,13 @@ class HttpTransport:
     async def close(self) -> None:
         """Close all connections."""
         self._pool.close()
-        if self._shared is not None:
-            self._shared.close()
+        if self._http2_pool is not None:
+            self._http2_pool.close()
         await self._dialer.close()
 
     async def _take(self, origin: Origin, *, streamed: bool) -> Connection | MultiplexedConnection:
-        if self._shared is not None and (streamed or self._options.http2 == "all") and self._may_share(origin):
-            shared = await self._shared.take(origin)
+        if self._http2_pool is not None and (streamed or self._options.http2 == "all") and self._may_share(origin):
+            shared = await self._http2_pool.take(origin)
             if shared is not None:
                 return shared
         return await self._pool.take(origin, streamed=streamed)
@@ -186,8 +186,8 @@ class HttpTransport:
 
     def _give_back(self, origin: Origin, connection: Connection | MultiplexedConnection, *, streamed: bool) -> None:
         if connection.is_shared:
-            assert self._shared is not None
-            self._shared.give_back(connection)
+            assert self._http2_pool is not None
+            self._http2_pool.give_back(connection)
         else:
             self._pool.give_back(origin, connection, streamed=streamed)
 

@@ -134,7 +134,7 @@ class Wire:
         route = self._routes.get((service, stream_arn, operation in DATA_OPERATIONS))
         if route is None or self._parts is None:
             route = await self._find_route(service, stream_arn, operation)
-        parts = self._opened()
+        parts = self._parts_here()
         headers = _headers(service, operation, route)
         if content_type is not None:
             headers["content-type"] = content_type
@@ -150,7 +150,7 @@ class Wire:
         Raises what `call` raises. Close the iterator (``aclose``) to drop the connection early.
         """
         route = await self._find_route(service, stream_arn, operation)
-        parts = self._opened()
+        parts = self._parts_here()
         request = Request(operation, route, _headers(service, operation, route), body)
         chunks = parts.calls.stream(request, parts.credentials)
         try:
@@ -166,7 +166,9 @@ class Wire:
         """
         parts = urlsplit(url)
         if sign_for is None:
-            answer = await self._opened().transport.post(url, {"host": parts.netloc, **headers}, body, operation="POST")
+            answer = await self._parts_here().transport.post(
+                url, {"host": parts.netloc, **headers}, body, operation="POST"
+            )
             if not 200 <= answer.status < 300:
                 raise service_error("POST", answer.status, answer.headers, answer.body)
             return
@@ -176,7 +178,7 @@ class Wire:
         request = Request(
             "POST", Route(endpoint, Signer(sign_for, self._region)), {"host": parts.netloc, **headers}, body
         )
-        opened = self._opened()
+        opened = self._parts_here()
         await opened.calls.call(request, opened.credentials, NEVER)
 
     async def endpoint_url(self, service: str) -> str:
@@ -221,7 +223,7 @@ class Wire:
         self._routes[service, stream_arn, data] = route
         return route
 
-    def _opened(self) -> _Parts:
+    def _parts_here(self) -> _Parts:
         loop = asyncio.get_running_loop()
         if self._parts is None:
             if self._closed:

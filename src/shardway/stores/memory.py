@@ -29,18 +29,18 @@ class MemoryLeaseTable:
         self._lock = threading.Lock()
         self._rows: dict[str, dict[str, Any]] = {}
         self._workers: dict[str, dict[str, Any]] = {}
-        self._others: dict[str, MemoryLeaseTable] = {}
+        self._other_tables: dict[str, MemoryLeaseTable] = {}
 
     def of(self, application: str) -> MemoryLeaseTable:
         """See `shardway.ports.ForApplications`."""
         with self._lock:
             if not self._application:
                 self._application = application
-                self._others[application] = self
-            if application not in self._others:
-                self._others[application] = one = copy.copy(self)
+                self._other_tables[application] = self
+            if application not in self._other_tables:
+                self._other_tables[application] = one = copy.copy(self)
                 one._application, one._rows, one._workers = application, {}, {}
-            return self._others[application]
+            return self._other_tables[application]
 
     async def ensure(self) -> None:
         """Do nothing: there is nothing to make."""

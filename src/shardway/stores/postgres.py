@@ -40,7 +40,7 @@ READ_PAUSE_S = 0.1
 """The pause before the first retry, in seconds; it doubles with each."""
 CLOSE_TIMEOUT_S = 2.0
 
-_PASSING = ("08", "40", "53", "55", "57", "58", "XX000", "25006", "0A000")
+_PASSING_STATES = ("08", "40", "53", "55", "57", "58", "XX000", "25006", "0A000")
 """The beginnings of SQLSTATE after which repeating makes sense: connection, rollback, resources, locks, operator,
 system, the server's own faults, a server that only reads, as after a failover, and a statement that was prepared before
 the table's columns changed. It is unknown whether a write was made (PostgreSQL, Appendix A).
@@ -128,8 +128,14 @@ class PostgresLeaseTable:
         self._statements = Statements(name, POSTGRES)
         self._request_timeout_s = request_timeout_s
         self._driver = asyncpg
-        self._connect = {"dsn": dsn or None, "min_size": 0, "max_size": CONNECTIONS_MAX, "reset": _nothing, **connect}
-        self._shared = _Connections()
+        self._connect = {
+            "dsn": dsn or None,
+            "min_size": 0,
+            "max_size": CONNECTIONS_MAX,
+            "reset": _do_nothing,
+            **connect,
+        }
+        self._connections = _Connections()
 
     def __repr__(self) -> str:
         return f"PostgresLeaseTable({str(self._address or '')!r}, {self.name!r})"
@@ -193,7 +199,7 @@ class PostgresLeaseTable:
         """See `shardway.ports.LeaseTable`."""
 
         async def put() -> Outcome:
-            return Done(None) if await self._once(self._statements.put_worker(row)) else Refused(None)
+            return Done(None) if await self._execute(self._statements.put_worker(row)) else Refused(None)
 
         return await self._outcome(put())
 
@@ -205,15 +211,15 @@ class PostgresLeaseTable:
         """See `shardway.ports.LeaseTable`."""
 
         async def delete() -> Outcome:
-            await self._once(self._statements.delete_worker(worker_id, counter))
-            return Refused(None) if await self._once(self._statements.get_worker(worker_id)) else Done(None)
+            await self._execute(self._statements.delete_worker(worker_id, counter))
+            return Refused(None) if await self._execute(self._statements.get_worker(worker_id)) else Done(None)
 
         return await self._outcome(delete())
 
     async def close(self) -> None:
         """See `shardway.ports.LeaseTable`. It closes the connections of other loops that run, too."""
         running = asyncio.get_running_loop()
-        for loop, one in self._shared.take(of_all=True):
+        for loop, one in self._connections.take(of_all=True):
             if loop is running:
                 await one.close()
             elif loop.is_running():
@@ -221,15 +227,15 @@ class PostgresLeaseTable:
 
     async def leave_loop(self) -> None:
         """Close the connections of the running loop alone."""
-        for _, one in self._shared.take(of_all=False):
+        for _, one in self._connections.take(of_all=False):
             await one.close()
 
     # --- calls ------------------------------------------------------------------------------------
 
     async def _change(self, statement: Statement, key: str, deletes: bool = False) -> Outcome:
-        found = await self._once(statement)
+        found = await self._execute(statement)
         if not found:
-            return Refused(_row(await self._once(self._statements.get(key))))
+            return Refused(_row(await self._execute(self._statements.get(key))))
         return Done(None if deletes else _row(found))
 
     async def _outcome(self, change: Awaitable[Outcome]) -> Outcome:
@@ -247,23 +253,23 @@ class PostgresLeaseTable:
         pause_s = READ_PAUSE_S
         for _ in range(READ_ATTEMPTS_MAX - 1):
             try:
-                return await self._once(statement)
+                return await self._execute(statement)
             except (ServiceError, TransportError) as fault:
                 if not fault.retryable:
                     raise
             await asyncio.sleep(pause_s)
             pause_s *= 2
-        return await self._once(statement)
+        return await self._execute(statement)
 
-    async def _once(self, statement: Statement) -> list[Any]:
+    async def _execute(self, statement: Statement) -> list[Any]:
         try:
-            pool = await self._opened()
+            pool = await self._open()
             async with asyncio.timeout(self._request_timeout_s):
                 return await self._fetch(pool, statement)
         except ShardwayError:
             raise
         except Exception as fault:
-            raise self._translated(fault) from fault
+            raise self._translate(fault) from fault
 
     async def _fetch(self, pool: Any, statement: Statement) -> list[Any]:
         connection = await pool.acquire()
@@ -291,7 +297,7 @@ class PostgresLeaseTable:
         severity = fault.severity_en or fault.severity
         return severity == "ERROR" and not (fault.sqlstate or "08").startswith(("08", "57P"))
 
-    def _translated(self, fault: Exception) -> ShardwayError:
+    def _translate(self, fault: Exception) -> ShardwayError:
         """Return our error for any of asyncpg's. Each error that asyncpg does not document (its protocol's state, a
         TypeError of an answer at the wrong time) says only that no whole answer came: the statement may have been done.
         """
@@ -310,15 +316,15 @@ class PostgresLeaseTable:
             return _service_error(fault)
         return TransportError(f"PostgreSQL, table {self.name}: {fault or type(fault).__name__}")
 
-    async def _opened(self) -> Any:
-        here = self._shared.of_this_loop()
+    async def _open(self) -> Any:
+        here = self._connections.of_this_loop()
         async with here.opening:
             if here.pool is None:
                 here.pool = await self._driver.create_pool(timeout=self._request_timeout_s, **self._connect)
             return here.pool
 
 
-async def _nothing(connection: Any) -> None:
+async def _do_nothing(connection: Any) -> None:
     """Do nothing: statements leave nothing behind on a connection, and a reset by the server would cost a round trip
     each.
     """
@@ -332,5 +338,5 @@ def _service_error(fault: Any) -> ServiceError:
     code = fault.sqlstate or ""
     kind = _KINDS.get(code) or _KINDS.get(code[:2])
     if kind is None:
-        kind = UnavailableError if code.startswith(_PASSING) else InvalidArgumentError
+        kind = UnavailableError if code.startswith(_PASSING_STATES) else InvalidArgumentError
     return kind(code, str(fault), operation="PostgreSQL")

@@ -175,7 +175,7 @@ class Statements:
     def create(self, row: LeaseRow) -> Statement:
         """Return the statement that adds a lease; it returns the row, or nothing if the key is there."""
         known = {name: value for name, value in row.attributes().items() if name in LEASE_COLUMNS}
-        values = {APPLICATION: self.application, **_encoded(LEASE_COLUMNS, known)}
+        values = {APPLICATION: self.application, **_encode_row(LEASE_COLUMNS, known)}
         return Statement(self._insert(self._leases, values) + " ON CONFLICT DO NOTHING RETURNING *", [*values.values()])
 
     def write(self, write: Write) -> Statement:
@@ -206,7 +206,7 @@ class Statements:
         the worker's id if it has written.
         """
         columns = [column.name for column in WORKER_COLUMNS.values()]
-        given = _encoded(WORKER_COLUMNS, row.attributes())
+        given = _encode_row(WORKER_COLUMNS, row.attributes())
         values = {APPLICATION: self.application, **{name: given.get(name) for name in columns}}
         changes = ", ".join(f"{name} = excluded.{name}" for name in columns[1:])
         kept = self._workers
@@ -266,15 +266,15 @@ class Statements:
 
 def lease_attributes(row: Mapping[str, Any]) -> dict[str, Any]:
     """Plain attributes of a lease from a row by column names. Columns that Shardway does not know are left out."""
-    return _decoded(LEASE_COLUMNS, row)
+    return _decode_row(LEASE_COLUMNS, row)
 
 
 def worker_attributes(row: Mapping[str, Any]) -> dict[str, Any]:
     """Plain attributes of a worker from a row by column names."""
-    return _decoded(WORKER_COLUMNS, row)
+    return _decode_row(WORKER_COLUMNS, row)
 
 
-def _encoded(columns: Mapping[str, Column], attributes: Mapping[str, Any]) -> dict[str, Any]:
+def _encode_row(columns: Mapping[str, Column], attributes: Mapping[str, Any]) -> dict[str, Any]:
     return {columns[name].name: _encode(columns[name], value) for name, value in attributes.items()}
 
 
@@ -282,7 +282,7 @@ def _encode(column: Column, value: Any) -> Any:
     return json.dumps(sorted(value)) if column.kind == TEXTS and value is not None else value
 
 
-def _decoded(columns: Mapping[str, Column], row: Mapping[str, Any]) -> dict[str, Any]:
+def _decode_row(columns: Mapping[str, Column], row: Mapping[str, Any]) -> dict[str, Any]:
     found = {name: row[column.name] for name, column in columns.items() if row[column.name] is not None}
     for name, column in columns.items():
         if column.kind == TEXTS and name in found:

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 ENSURE_PAUSE_S = 0.02
 
-_PASSING = (
+_PASSING_CODES = (
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_LOCKED,
     sqlite3.SQLITE_IOERR,
@@ -38,7 +38,7 @@ _PASSING = (
 """The primary result codes after which repeating makes sense. It is unknown whether a write was made."""
 
 _KINDS: dict[int, type[ServiceError]] = {
-    **dict.fromkeys(_PASSING, UnavailableError),
+    **dict.fromkeys(_PASSING_CODES, UnavailableError),
     sqlite3.SQLITE_READONLY: AccessDeniedError,
     sqlite3.SQLITE_PERM: AccessDeniedError,
     sqlite3.SQLITE_AUTH: AccessDeniedError,
@@ -70,7 +70,7 @@ class SqliteLeaseTable:
         self._statements = Statements(name, SQLITE)
         # There is one thread: a connection is used by one at a time, and a write that waits does not hold up the loop.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="shardway-sqlite")
-        self._shared = _SharedConnection()
+        self._shared_connection = _SharedConnection()
 
     def of(self, application: str) -> SqliteLeaseTable:
         """See `shardway.ports.ForApplications`. All parts share the file's connection, and close together."""
@@ -87,7 +87,7 @@ class SqliteLeaseTable:
 
         def make() -> None:
             for text in self._statements.make():
-                self._opened().execute(text)
+                self._open().execute(text)
             if self._additions():
                 self._add_columns()
 
@@ -116,27 +116,29 @@ class SqliteLeaseTable:
 
     async def scan(self, *, consistent: bool = False) -> Listing:
         """See `shardway.ports.LeaseTable`."""
-        return listing_of(lease_attributes(one) for one in await self._run(lambda: self._all(self._statements.scan())))
+        return listing_of(
+            lease_attributes(one) for one in await self._run(lambda: self._fetch_all(self._statements.scan()))
+        )
 
     async def put_worker(self, row: WorkerRow) -> Outcome:
         """See `shardway.ports.LeaseTable`."""
 
         def put() -> Outcome:
-            return Done(None) if self._all(self._statements.put_worker(row)) else Refused(None)
+            return Done(None) if self._fetch_all(self._statements.put_worker(row)) else Refused(None)
 
         return await self._write(put)
 
     async def workers(self, *, consistent: bool = False) -> list[WorkerRow]:
         """See `shardway.ports.LeaseTable`."""
-        found = await self._run(lambda: self._all(self._statements.workers()))
+        found = await self._run(lambda: self._fetch_all(self._statements.workers()))
         return worker_rows(worker_attributes(one) for one in found)
 
     async def delete_worker(self, worker_id: str, *, counter: int | None = None) -> Outcome:
         """See `shardway.ports.LeaseTable`."""
 
         def delete() -> Outcome:
-            self._all(self._statements.delete_worker(worker_id, counter))
-            return Refused(None) if self._all(self._statements.get_worker(worker_id)) else Done(None)
+            self._fetch_all(self._statements.delete_worker(worker_id, counter))
+            return Refused(None) if self._fetch_all(self._statements.get_worker(worker_id)) else Done(None)
 
         return await self._write(delete)
 
@@ -147,19 +149,19 @@ class SqliteLeaseTable:
         """See `shardway.ports.LeaseTable`."""
 
         def shut() -> None:
-            if self._shared.connection is not None:
-                self._shared.connection.close()
-                self._shared.connection = None
+            if self._shared_connection.connection is not None:
+                self._shared_connection.connection.close()
+                self._shared_connection.connection = None
 
-        if not self._shared.closed:
-            self._shared.closed = True
+        if not self._shared_connection.closed:
+            self._shared_connection.closed = True
             await self._run(shut)
             self._thread.shutdown(wait=False)
 
     # --- in the thread ----------------------------------------------------------------------------
 
-    def _opened(self) -> sqlite3.Connection:
-        if self._shared.connection is None:
+    def _open(self) -> sqlite3.Connection:
+        if self._shared_connection.connection is None:
             # Each statement is a transaction of its own without an isolation level.
             connection = sqlite3.connect(self._path, timeout=self._busy_timeout_s, isolation_level=None)
             try:
@@ -169,15 +171,15 @@ class SqliteLeaseTable:
             except BaseException:
                 connection.close()
                 raise
-            self._shared.connection = connection
-        return self._shared.connection
+            self._shared_connection.connection = connection
+        return self._shared_connection.connection
 
     def _additions(self) -> list[str]:
-        found = [self._all(statement) for statement in self._statements.columns()]
+        found = [self._fetch_all(statement) for statement in self._statements.columns()]
         return self._statements.additions(found)
 
     def _add_columns(self) -> None:
-        connection = self._opened()
+        connection = self._open()
         connection.execute("BEGIN IMMEDIATE")
         try:
             for text in self._additions():  # Others may have been first.
@@ -189,16 +191,16 @@ class SqliteLeaseTable:
                 connection.execute("ROLLBACK")
             raise
 
-    def _all(self, statement: Statement) -> list[Any]:
+    def _fetch_all(self, statement: Statement) -> list[Any]:
         # All rows are fetched: a statement that returns rows has done its work only then.
-        return self._opened().execute(statement.text, statement.values).fetchall()
+        return self._open().execute(statement.text, statement.values).fetchall()
 
     def _get(self, key: str) -> LeaseRow | None:
-        found = self._all(self._statements.get(key))
+        found = self._fetch_all(self._statements.get(key))
         return lease_row(lease_attributes(found[0])) if found else None
 
     def _change(self, statement: Statement, key: str, deletes: bool = False) -> Outcome:
-        found = self._all(statement)
+        found = self._fetch_all(statement)
         if not found:
             return Refused(self._get(key))
         return Done(None if deletes else lease_row(lease_attributes(found[0])))
@@ -215,15 +217,15 @@ class SqliteLeaseTable:
         try:
             running = asyncio.get_running_loop().run_in_executor(self._thread, work)
         except RuntimeError as fault:  # The thread ends with the table.
-            raise self._misused("SQLITE_MISUSE", "the table is closed") from fault
+            raise self._misuse_error("SQLITE_MISUSE", "the table is closed") from fault
         try:
             return await running
         except sqlite3.Error as fault:
             raise self._service_error(fault) from fault
         except (OverflowError, UnicodeEncodeError) as fault:  # Their texts may quote the value.
-            raise self._misused("SQLITE_MISMATCH", "a value does not fit into its column") from fault
+            raise self._misuse_error("SQLITE_MISMATCH", "a value does not fit into its column") from fault
 
-    def _misused(self, code: str, what: str) -> InvalidArgumentError:
+    def _misuse_error(self, code: str, what: str) -> InvalidArgumentError:
         return InvalidArgumentError(code, f"{what}, table {self.name} in {os.fspath(self._path)}", operation="SQLite")
 
     def _service_error(self, fault: sqlite3.Error) -> ServiceError:

@@ -63,6 +63,6 @@ NEVER = RetryPolicy(attempts_max=1)
 """The policy for callers that decide themselves what a failure means."""
 
 ONCE = RetryPolicy(attempts_max=1, repeat_stale=False)
-"""The policy by which each request is sent once: for writers that tell their callers whether something may have been
+"""The policy that sends each request once: for writers that tell their callers whether something may have been
 done twice.
 """

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from shardway.core.service_clock import ServiceClock
 
 SKEW_MIN_S = 30.0
-"""Seconds by which the service's time has to differ from the signed one so that a signature error is blamed on the
+"""By how many seconds the service's time has to differ from the signed one so that a signature error is blamed on the
 clock.
 """
 
@@ -99,7 +99,7 @@ class SignedCalls:
         sent_s = self._now()
         parts = self._transport.stream(
             request.route.endpoint.url,
-            self._signed(request, used, sent_s + self.clock.offset_s),
+            self._sign(request, used, sent_s + self.clock.offset_s),
             request.body,
             operation=request.operation,
         )
@@ -158,7 +158,7 @@ class SignedCalls:
     async def _send(
         self, request: Request, credentials: Credentials, signed_for_s: float, body_hash: str | None
     ) -> Answer:
-        headers = self._signed(request, credentials, signed_for_s, body_hash)
+        headers = self._sign(request, credentials, signed_for_s, body_hash)
         sent_s = self._now()
         answer = await self._transport.post(
             request.route.endpoint.url, headers, request.body, operation=request.operation
@@ -177,7 +177,7 @@ class SignedCalls:
         error.where = request.route.endpoint.signing_region
         return error
 
-    def _signed(
+    def _sign(
         self, request: Request, credentials: Credentials, signed_for_s: float, body_hash: str | None = None
     ) -> dict[str, str]:
         route = request.route

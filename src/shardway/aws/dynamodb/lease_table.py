@@ -226,7 +226,7 @@ class DynamoLeaseTable:
         """See `shardway.ports.SharedWithKcl`. Tables that this program may not read count as none: where KCL workers
         keep rows in them, the program's role has to allow reading them.
         """
-        states, metrics = await asyncio.gather(self._all(self._coordinator), self._all(self._metrics))
+        states, metrics = await asyncio.gather(self._scan_all(self._coordinator), self._scan_all(self._metrics))
         if states is None and metrics is None:
             return None
         return coordination(
@@ -234,7 +234,7 @@ class DynamoLeaseTable:
             {str(one.get(METRICS_KEY)): one for one in metrics or ()},
         )
 
-    async def _all(self, table: str) -> list[dict[str, Any]] | None:
+    async def _scan_all(self, table: str) -> list[dict[str, Any]] | None:
         try:
             return await self._client.scan(table, consistent=False)
         except (NotFoundError, AccessDeniedError) as error:

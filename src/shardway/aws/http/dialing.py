@@ -88,9 +88,9 @@ class Dialer:
             if origin.proxy is None:
                 context = self._context() if origin.tls else None
                 _, connection = await self._dial(Connection, origin.host, origin.port, context)
-                return self._kept(connection)
+                return self._keep(connection)
             _, connection = await self._dial(Connection, origin.proxy.host, origin.proxy.port, None)
-            self._kept(connection)
+            self._keep(connection)
             if origin.tls:
                 connection.connection_made(await self._tunnel(connection, origin, self._context(), connection))
             return connection
@@ -105,17 +105,17 @@ class Dialer:
         async with self._in_time():
             if not origin.tls:
                 _, plain = await self._dial(make, origin.host, origin.port, None)
-                return await self._begun(plain)
+                return await self._begin(plain)
             context, early = self._context("h2", "http/1.1"), _EarlyBytes()
             if origin.proxy is None:
                 transport, _ = await self._dial(lambda: early, origin.host, origin.port, context)
             else:
                 _, way = await self._dial(Connection, origin.proxy.host, origin.proxy.port, None)
-                transport = await self._tunnel(self._kept(way), origin, context, early)
+                transport = await self._tunnel(self._keep(way), origin, context, early)
                 self.open.discard(way)
             if transport.get_extra_info("ssl_object").selected_alpn_protocol() == "h2":
-                return await self._begun(early.continue_as(make(), transport))
-            return self._kept(early.continue_as(Connection(), transport))
+                return await self._begin(early.continue_as(make(), transport))
+            return self._keep(early.continue_as(Connection(), transport))
 
     async def close(self) -> None:
         """Close all connections, lent ones too."""
@@ -182,8 +182,8 @@ class Dialer:
                 await asyncio.sleep(0)
             raise
 
-    async def _begun(self, connection: MultiplexedConnection) -> MultiplexedConnection:
-        self._kept(connection)
+    async def _begin(self, connection: MultiplexedConnection) -> MultiplexedConnection:
+        self._keep(connection)
         try:
             await connection.begun()
         except BaseException:
@@ -191,7 +191,7 @@ class Dialer:
             raise
         return connection
 
-    def _kept(self, connection: C) -> C:
+    def _keep(self, connection: C) -> C:
         self.open.add(connection)
         connection.lost.add_done_callback(lambda _: self.open.discard(connection))
         return connection
@@ -210,28 +210,28 @@ class _EarlyBytes(asyncio.Protocol):
     """Holds what comes before it is seen which protocol was chosen."""
 
     def __init__(self) -> None:
-        self._received = bytearray()
-        self._ended: tuple[Exception | None] | None = None
+        self._buffer = bytearray()
+        self._end: tuple[Exception | None] | None = None
 
     def data_received(self, data: bytes) -> None:
-        self._received += data
+        self._buffer += data
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._ended = (exc,)
+        self._end = (exc,)
 
     def continue_as(self, protocol: C, transport: asyncio.Transport) -> C:
         """Give the connection, and what came on it, to a protocol."""
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
-        left = memoryview(self._received)
+        left = memoryview(self._buffer)
         while left:
             room = protocol.get_buffer(len(left))
             size = min(len(room), len(left))
             room[:size] = left[:size]
             protocol.buffer_updated(size)
             left = left[size:]
-        if self._ended is not None:
-            protocol.connection_lost(*self._ended)
+        if self._end is not None:
+            protocol.connection_lost(*self._end)
         return protocol
 
 

@@ -143,7 +143,7 @@ class ReadingWire(Wire):
         options = self.options
         given = fixed_credentials(options)
         try:
-            current = await self._opened().credentials.current()
+            current = await self._parts_here().credentials.current()
         except CredentialsError:
             return None
         expires_at_s = current.expires_at_s

@@ -45,7 +45,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._scratch = memoryview(bytearray(HEAD_BYTES_MAX))
         self._target = self._scratch
-        self._filled = 0
+        self._filled_bytes = 0
         self._exchange: _Exchange | None = None
 
     # --- for the pool and its callers ---
@@ -117,22 +117,22 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's argument
         """Return where the next bytes go. The event loop calls this."""
-        return self._target[self._filled :]
+        return self._target[self._filled_bytes :]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take in ``nbytes`` that have arrived. The event loop calls this."""
-        self._filled += nbytes
+        self._filled_bytes += nbytes
         exchange = self._exchange
         if exchange is None or exchange.complete:
             # This belongs to no request, such as a 408 before the other side closes an idle connection.
-            self._filled = 0
+            self._filled_bytes = 0
             self.abort()
             return
         exchange.heard = True
         exchange.heard_s = self._loop.time()
         try:
             if self._target is not self._scratch:
-                if self._filled == len(self._target):
+                if self._filled_bytes == len(self._target):
                     self._complete(exchange, exchange.whole)
             elif exchange.head is None:
                 self._find_head(exchange, nbytes)
@@ -169,7 +169,7 @@ class Connection(asyncio.BufferedProtocol):
             exchange.answer.set_exception(BrokenError("the connection was closed", heard=False))
             return exchange
         self._exchange = exchange
-        self._target, self._filled = self._scratch, 0
+        self._target, self._filled_bytes = self._scratch, 0
         self.exchanges += 1
         if len(body) <= JOIN_BYTES_MAX:
             transport.write(head + body)
@@ -187,7 +187,7 @@ class Connection(asyncio.BufferedProtocol):
         if exchange.timer is not None:
             exchange.timer.cancel()
         self._exchange = None
-        self._target, self._filled = self._scratch, 0
+        self._target, self._filled_bytes = self._scratch, 0
         if not exchange.complete:
             self.abort()
         elif exchange.paused and self._transport is not None:
@@ -204,18 +204,18 @@ class Connection(asyncio.BufferedProtocol):
 
     def _find_head(self, exchange: _Exchange, nbytes: int) -> None:
         received = cast("bytearray", self._scratch.obj)
-        end = received.find(b"\r\n\r\n", max(0, self._filled - nbytes - 3), self._filled)
+        end = received.find(b"\r\n\r\n", max(0, self._filled_bytes - nbytes - 3), self._filled_bytes)
         while end >= 0:
             head = parse_head(bytes(self._scratch[:end]))
-            rest = bytes(self._scratch[end + 4 : self._filled])
+            rest = bytes(self._scratch[end + 4 : self._filled_bytes])
             if head.status >= 200:
                 self._take_head(exchange, head, rest)
                 return
             # The status is 1xx: the real head follows.
-            self._filled = len(rest)
-            self._scratch[: self._filled] = rest
-            end = received.find(b"\r\n\r\n", 0, self._filled)
-        if self._filled == HEAD_BYTES_MAX:
+            self._filled_bytes = len(rest)
+            self._scratch[: self._filled_bytes] = rest
+            end = received.find(b"\r\n\r\n", 0, self._filled_bytes)
+        if self._filled_bytes == HEAD_BYTES_MAX:
             raise BadAnswerError(f"the head of the answer is longer than {HEAD_BYTES_MAX} bytes")
 
     def _take_head(self, exchange: _Exchange, head: Head, rest: bytes) -> None:
@@ -237,10 +237,10 @@ class Connection(asyncio.BufferedProtocol):
         exchange.whole = bytearray(length)
         self._target = memoryview(exchange.whole)
         self._target[: len(rest)] = rest
-        self._filled = len(rest)
+        self._filled_bytes = len(rest)
 
     def _feed(self, exchange: _Exchange, data: bytes) -> None:
-        self._filled = 0
+        self._filled_bytes = 0
         framed = exchange.framing
         assert framed is not None
         parts = framed.feed(data)
@@ -266,7 +266,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _complete(self, exchange: _Exchange, body: bytes | bytearray) -> None:
         exchange.complete = True
-        self._target, self._filled = self._scratch, 0
+        self._target, self._filled_bytes = self._scratch, 0
         if exchange.streamed:
             exchange.wake()
             return

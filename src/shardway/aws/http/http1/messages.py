@@ -61,15 +61,15 @@ class SizedBody:
     ends_with_connection = False
 
     def __init__(self, length: int) -> None:
-        self._left = length
+        self._bytes_left = length
         self.done = length == 0
 
     def feed(self, data: bytes) -> list[bytes]:
         """Take what was received and return the parts of the body in it."""
-        if len(data) > self._left:
+        if len(data) > self._bytes_left:
             raise BadAnswerError("more came than the answer's Content-Length says")
-        self._left -= len(data)
-        self.done = self._left == 0
+        self._bytes_left -= len(data)
+        self.done = self._bytes_left == 0
         return [data] if data else []
 
 
@@ -90,50 +90,50 @@ class ChunkedBody:
     ends_with_connection = False
 
     def __init__(self) -> None:
-        self._pending = bytearray()
-        self._left = 0
+        self._buffer = bytearray()
+        self._bytes_left = 0
         self._in_trailer = False
         self.done = False
 
     def feed(self, data: bytes) -> list[bytes]:
         """Take what was received and return the parts of the body in it."""
-        self._pending += data
+        self._buffer += data
         parts: list[bytes] = []
         while not self.done and self._step(parts):
             pass
-        if self.done and self._pending:
+        if self.done and self._buffer:
             raise BadAnswerError("more came after the answer's last chunk")
         return parts
 
     def _step(self, parts: list[bytes]) -> bool:
         """Take one piece of syntax off what is pending; False when more must come first."""
-        pending = self._pending
-        if self._left > 2:
-            part = bytes(pending[: self._left - 2])
+        pending = self._buffer
+        if self._bytes_left > 2:
+            part = bytes(pending[: self._bytes_left - 2])
             if not part:
                 return False
             del pending[: len(part)]
-            self._left -= len(part)
+            self._bytes_left -= len(part)
             parts.append(part)
             return True
-        if self._left:  # the line end after a chunk's data
-            if len(pending) < self._left:
+        if self._bytes_left:  # the line end after a chunk's data
+            if len(pending) < self._bytes_left:
                 return False
-            if pending[: self._left] != b"\r\n"[-self._left :]:
+            if pending[: self._bytes_left] != b"\r\n"[-self._bytes_left :]:
                 raise BadAnswerError("a chunk of the answer has not the length that it says")
-            del pending[: self._left]
-            self._left = 0
+            del pending[: self._bytes_left]
+            self._bytes_left = 0
             return True
         return self._line()
 
     def _line(self) -> bool:
-        end = self._pending.find(b"\r\n")
+        end = self._buffer.find(b"\r\n")
         if end < 0:
-            if len(self._pending) > CHUNK_LINE_BYTES_MAX:
+            if len(self._buffer) > CHUNK_LINE_BYTES_MAX:
                 raise BadAnswerError("a chunk header of the answer is too long")
             return False
-        line = bytes(self._pending[:end])
-        del self._pending[: end + 2]
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 2]
         if self._in_trailer:
             self.done = not line
             return True
@@ -142,7 +142,7 @@ class ChunkedBody:
             raise BadAnswerError("a chunk header of the answer is malformed")
         length = int(size, 16)
         self._in_trailer = length == 0
-        self._left = length + 2 if length else 0
+        self._bytes_left = length + 2 if length else 0
         return True
 
 

@@ -64,13 +64,13 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
         self._scratch = memoryview(bytearray(READ_BYTES))
         self._splitter = FrameSplitter()
         self._h2 = library_connection(options)
-        self._begun = self._loop.create_future()
+        self._start = self._loop.create_future()
         self._scheme = b"https"
         self._is_dismissed = False  # True once a GOAWAY came
-        self._over = False  # nothing is sent or heard any more
-        self._failed: Exception | None = None
+        self._is_over = False  # nothing is sent or heard any more
+        self._failure: Exception | None = None
         self._open: dict[int, Stream] = {}
-        self._sending: dict[int, memoryview] = {}
+        self._bodies: dict[int, memoryview] = {}
         self._may_write = True
         self._life = Liveness(options.ping_interval_s, options.ping_timeout_s, self._loop.time())
         self._watch: asyncio.TimerHandle | None = None
@@ -86,9 +86,9 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
 
     async def begun(self) -> None:
         """Wait for the other side's settings, which come first."""
-        await self._begun
+        await self._start
         if not self.reusable:
-            raise self._failed or BrokenError("the connection was closed", heard=False)
+            raise self._failure or BrokenError("the connection was closed", heard=False)
 
     async def request(self, request: Request, limits: Limits) -> Answer:
         """Send a request and wait for its whole answer."""
@@ -105,7 +105,7 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
             first = await stream.answer
             yield first
             while (part := await stream.next_part()) is not None:
-                self._taken(stream, len(part))
+                self._acknowledge(stream, len(part))
                 yield first._replace(body=part)
         finally:
             self._end(stream)
@@ -124,19 +124,19 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
     def abort(self) -> None:
         """Drop the connection at once."""
         self._no_more()
-        self._over = True
+        self._is_over = True
         if self._transport is not None:
             self._transport.abort()
 
     def close(self) -> None:
         """Close the connection in the orderly way; `lost` is done afterwards."""
         self._no_more()
-        if self._over or self._transport is None:
+        if self._is_over or self._transport is None:
             return
         with contextlib.suppress(ProtocolError):
             self._h2.close_connection()
             self._flush()
-        self._over = True
+        self._is_over = True
         close_once(self._transport)
 
     # --- asyncio.BufferedProtocol ---
@@ -165,7 +165,7 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Take in ``nbytes`` that have arrived. The event loop calls this."""
         self._life.heard_s = self._loop.time()
-        if self._over:
+        if self._is_over:
             return
         try:
             for piece in self._splitter.feed(bytes(self._scratch[:nbytes])):
@@ -193,7 +193,7 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """End all streams, as the connection is gone. The event loop calls this."""
         self._no_more()
-        self._over = True
+        self._is_over = True
         if self._watch is not None:
             self._watch.cancel()
         reason = "the connection was closed" if exc is None else f"the connection failed ({exc})"
@@ -201,9 +201,9 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
             if not stream.complete and stream.failed is None:
                 # After a GOAWAY that counts the stream among those that were begun, the service has seen the request.
                 stream.fail(BrokenError(reason, heard=stream.heard or self._is_dismissed))
-        self._failed = self._failed or BrokenError(reason, heard=False)
-        if not self._begun.done():
-            self._begun.set_result(None)
+        self._failure = self._failure or BrokenError(reason, heard=False)
+        if not self._start.done():
+            self._start.set_result(None)
         if not self.lost.done():
             self.lost.set_result(None)
         self._on_change()
@@ -225,10 +225,10 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
         self.exchanges += 1
         self._open[stream.id] = stream
         if request.body:
-            self._sending[stream.id] = memoryview(request.body)
+            self._bodies[stream.id] = memoryview(request.body)
         self._flush()
         self._send_bodies()
-        stream.unsent = self._unsent()
+        stream.unsent = self._unsent_bytes()
         stream.timer = self._loop.call_at(stream.due_s(), self._check_time, stream)
         return stream
 
@@ -238,12 +238,12 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
         """
         if stream.timer is not None:
             stream.timer.cancel()
-        if self._open.pop(stream.id, None) is None or self._over:
+        if self._open.pop(stream.id, None) is None or self._is_over:
             return
         with contextlib.suppress(ProtocolError):
-            if not (stream.complete and stream.id not in self._sending) and not stream.is_reset:
+            if not (stream.complete and stream.id not in self._bodies) and not stream.is_reset:
                 self._h2.reset_stream(stream.id, ErrorCodes.CANCEL)
-        self._sending.pop(stream.id, None)
+        self._bodies.pop(stream.id, None)
         if stream.streamed:
             self._h2.acknowledge_received_data(stream.waiting_bytes, stream.id)
         self._flush()
@@ -256,24 +256,24 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
         """Time out, or look again later."""
         # The window is opened again when half of it was taken: until then the other side may have to wait for us.
         held_up = stream.streamed and stream.waiting_bytes >= self._options.window_bytes // 2
-        overdue = stream.overdue(self._unsent(), held_up=held_up)
+        overdue = stream.overdue(self._unsent_bytes(), held_up=held_up)
         if overdue is None:
             stream.timer = self._loop.call_at(stream.due_s(), self._check_time, stream)
         else:
             stream.fail(overdue)
 
-    def _taken(self, stream: Stream, size: int) -> None:
+    def _acknowledge(self, stream: Stream, size: int) -> None:
         """Let the other side send as much again."""
-        if size and not self._over:
+        if size and not self._is_over:
             self._h2.acknowledge_received_data(size, stream.id)
             self._flush()
 
     def _send_bodies(self) -> None:
         """Send of each body in turn what its window and the socket let through."""
         went_on = True
-        while went_on and self._sending and not self._over:
+        while went_on and self._bodies and not self._is_over:
             went_on = False
-            for stream_id, left in list(self._sending.items()):
+            for stream_id, left in list(self._bodies.items()):
                 if not self._may_write:
                     return
                 size = min(len(left), self._h2.local_flow_control_window(stream_id), self._h2.max_outbound_frame_size)
@@ -283,9 +283,9 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
                 self._h2.send_data(stream_id, left[:size], end_stream=size == len(left))
                 self._open[stream_id].heard_s = self._loop.time()
                 if size == len(left):
-                    del self._sending[stream_id]
+                    del self._bodies[stream_id]
                 else:
-                    self._sending[stream_id] = left[size:]
+                    self._bodies[stream_id] = left[size:]
                 self._flush()
 
     # --- what comes ---
@@ -293,14 +293,14 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
     def _read(self, piece: bytes | GoAway) -> None:
         if isinstance(piece, GoAway):
             self._go_away(piece)
-        elif not self._over:  # a GOAWAY may have been the last that was waited for
+        elif not self._is_over:  # a GOAWAY may have been the last that was waited for
             for event in self._h2.receive_data(piece):
                 self._hear(event)
 
     def _hear(self, event: Event) -> None:
         if isinstance(event, RemoteSettingsChanged):
-            if not self._begun.done():
-                self._begun.set_result(None)
+            if not self._start.done():
+                self._start.set_result(None)
             self._on_change()
             return
         stream = self._open.get(getattr(event, "stream_id", 0) or 0)
@@ -319,7 +319,7 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
         elif isinstance(event, StreamEnded):
             stream.complete_now()
         elif isinstance(event, StreamReset):
-            self._sending.pop(stream.id, None)
+            self._bodies.pop(stream.id, None)
             is_under_way = not stream.complete and stream.failed is None
             if is_under_way and event.error_code == ErrorCodes.HTTP_1_1_REQUIRED:
                 self.wants_http1 = True
@@ -332,7 +332,7 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
         self._is_dismissed = True
         for stream in list(self._open.values()):
             if stream.id > told.last_stream_id and not stream.heard and stream.failed is None:
-                self._sending.pop(stream.id, None)
+                self._bodies.pop(stream.id, None)
                 stream.fail(NotProcessedError(f"the service closes the connection first ({told.reason})"))
         if not self._open:
             self.close()
@@ -341,17 +341,17 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
 
     def _look_after(self) -> None:
         """Ask for a sign of life when there was none for long, and drop a connection that gives none."""
-        if self._over:
+        if self._is_over:
             return
         now_s, is_used = self._loop.time(), bool(self._open)
-        if self._life.is_dead(now_s, self._unsent()):
+        if self._life.is_dead(now_s, self._unsent_bytes()):
             timeout_s = self._options.ping_timeout_s
             self._break(TimeoutError(f"the connection is dead: no answer to a PING within {timeout_s} s"))
             return
         if is_used and self._life.wants_ping(now_s):
             self._h2.ping(b"shardway")
             self._flush()
-            self._life.note_ping(now_s, self._unsent())
+            self._life.note_ping(now_s, self._unsent_bytes())
         self._watch = self._loop.call_at(self._life.due_s(now_s, is_used=is_used), self._look_after)
 
     def _no_more(self) -> None:
@@ -361,8 +361,8 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
 
     def _break(self, error: Exception) -> None:
         """Fail what is under way, and the connection with it."""
-        self._over = True
-        self._failed = error
+        self._is_over = True
+        self._failure = error
         with contextlib.suppress(ProtocolError):
             self._flush()  # the library has said why in a GOAWAY
         for stream in list(self._open.values()):
@@ -370,7 +370,7 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
                 stream.fail(error)
         self.abort()
 
-    def _unsent(self) -> int:
+    def _unsent_bytes(self) -> int:
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     def _flush(self) -> None:
@@ -378,5 +378,5 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
         if not data or self._transport is None:
             return
         self._transport.write(data)
-        if self._unsent() > UNSENT_BYTES_MAX and not self._over:
+        if self._unsent_bytes() > UNSENT_BYTES_MAX and not self._is_over:
             self._break(BadAnswerError("the other side does not read what it asks for"))

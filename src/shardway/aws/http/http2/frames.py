@@ -36,16 +36,16 @@ class FrameSplitter:
     """Takes GOAWAY frames out of what is received."""
 
     def __init__(self) -> None:
-        self._left = 0  # bytes of the body of a frame that is passed on
-        self._pending = bytearray()  # a frame's head that is not whole yet, or a GOAWAY
+        self._bytes_left = 0  # bytes of the body of a frame that is passed on
+        self._buffer = bytearray()  # a frame's head that is not whole yet, or a GOAWAY
 
     def feed(self, data: bytes) -> list[bytes | GoAway]:
         """Return what to pass on, and the GOAWAYs in between, in the order of their arrival."""
-        if self._pending:
-            data = bytes(self._pending) + data
-            self._pending.clear()
+        if self._buffer:
+            data = bytes(self._buffer) + data
+            self._buffer.clear()
         found: list[bytes | GoAway] = []
-        begin, at, end = 0, self._left, len(data)
+        begin, at, end = 0, self._bytes_left, len(data)
         while at + HEAD_BYTES <= end:
             size = int.from_bytes(data[at : at + 3], "big")
             if size > FRAME_BYTES_MAX:
@@ -62,8 +62,8 @@ class FrameSplitter:
             found.append(_go_away(data[at + HEAD_BYTES : at + HEAD_BYTES + size]))
             begin = at = at + HEAD_BYTES + size
         if at < end:
-            self._pending += data[at:]
-        self._left = max(0, at - end)
+            self._buffer += data[at:]
+        self._bytes_left = max(0, at - end)
         if begin < min(at, end):
             found.append(data[begin : min(at, end)])
         return found

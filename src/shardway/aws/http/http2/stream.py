@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 HEADERS_BYTES_MAX = 64 * 1024
 """The most bytes of one answer's headers, as RFC 9113 counts them (6.5.2)."""
 NOTHING_DONE = (ErrorCodes.REFUSED_STREAM, ErrorCodes.HTTP_1_1_REQUIRED)
-"""The codes by which a stream is reset that the other side has not begun (RFC 9113, 8.7 and 9.2)."""
+"""The codes that reset a stream which the other side has not begun (RFC 9113, 8.7 and 9.2)."""
 SECRETS = frozenset({"authorization", "x-amz-security-token"})
 """Headers that no table of the connection keeps (RFC 7541, 7.1.3)."""
 
