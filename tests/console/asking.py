@@ -114,4 +114,4 @@ def text_of(page: str) -> str:
 
 def looked_at(sampler: Sampler) -> list[tuple[str, ...]]:
     """Return the topics that the sampler looks at."""
-    return [key for key, kept in sampler._kept.items() if kept.task is not None]
+    return [key for key, kept in sampler._entries.items() if kept.task is not None]

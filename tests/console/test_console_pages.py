@@ -573,7 +573,7 @@ def test_no_visitor_takes_the_plans_of_another_away() -> None:
     for number in range(10 * PLANS_MAX):
         plans.add(plan, f"visitor-{number % 3}")  # type: ignore[arg-type]
     assert plans.take(adas, "ada") is plan
-    assert len(plans._made) <= PLANS_MAX
+    assert len(plans._plans) <= PLANS_MAX
 
 
 async def test_the_choice_of_a_stream_is_of_one_address_alone(make_gate: MakeGate, dynamodb: Any) -> None:
@@ -595,7 +595,7 @@ async def test_a_visitor_that_may_not_write_has_no_plan_kept(make_gate: MakeGate
     gate = make_gate()
     target = "/applications/planned/seek?stream=orders&to=latest"
     assert (await ask(gate, "GET", target, headers=PROGRAM)).status == 200
-    assert gate.console.plans._made == {}
+    assert gate.console.plans._plans == {}
 
 
 # --- topics ---------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from __future__ import annotations
 import sys
 
 INTERRUPTED = 130
-"""The status by which shells know that Ctrl-C ended a command."""
+"""The status that tells shells that Ctrl-C ended a command."""
 
 
 def main() -> int:

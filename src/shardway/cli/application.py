@@ -103,7 +103,7 @@ def describe_command(
 ) -> None:
     """Show an application's leases and workers."""
     report = _read(name, store, table, ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile))
-    show_report(report, report.application.leases, _described(report), output)
+    show_report(report, report.application.leases, _application_text(report), output)
     for key, why in report.application.unreadable.items():
         warn(f"the row {key} is no lease that can be read: {why}")
     tell_missing(report.missing)
@@ -145,7 +145,7 @@ def lag_command(
         return await lag_since(inspector, name, stream, where, times, earlier)
 
     report = asyncio.run(looking(connection, look, names=Names((name,), stream, (store, table)), calls_per_s=rate))
-    show_report(report, report.shards, _lagging(report), output)
+    show_report(report, report.shards, _lag_text(report), output)
     tell_missing(report.missing)
 
 
@@ -164,7 +164,7 @@ def _read(name: str, store: str, table: str | None, connection: ConnectionOption
     return asyncio.run(looking(connection, lambda inspector: inspector.application(name, where), names=names))
 
 
-def _described(report: ApplicationReport) -> str:
+def _application_text(report: ApplicationReport) -> str:
     found = report.application
     pairs: list[tuple[str, Any]] = [
         ("application", found.name),
@@ -207,5 +207,5 @@ def _remarks(leader: bool, leaving: bool) -> str | None:
     return ", ".join(["leader"] * leader + ["leaving"] * leaving) or None
 
 
-def _lagging(report: LagReport) -> str:
+def _lag_text(report: LagReport) -> str:
     return "\n".join(painted(one) for one in [Line(headline(report)), *lag_lines(report, terminal_columns())])

@@ -28,7 +28,7 @@ def complete_streams(ctx: typer.Context, incomplete: str) -> list[str]:
     async def names(inspector: Inspector) -> list[str]:
         return [one.name for one in (await inspector.streams()).streams]
 
-    return _begun(_asked(ctx, names), incomplete)
+    return _matches(_ask(ctx, names), incomplete)
 
 
 def complete_applications(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -40,14 +40,14 @@ def complete_applications(ctx: typer.Context, incomplete: str) -> list[str]:
         where = Store.parse(given.get("store") or "dynamodb", given.get("table"))
         return [one.name for one in (await inspector.applications(where)).applications]
 
-    return _begun(_asked(ctx, names), incomplete)
+    return _matches(_ask(ctx, names), incomplete)
 
 
-def _begun(names: Sequence[str], incomplete: str) -> list[str]:
+def _matches(names: Sequence[str], incomplete: str) -> list[str]:
     return sorted(one for one in names if one.startswith(incomplete))[:NAMES_MAX]
 
 
-def _asked(ctx: typer.Context, names: Callable[[Inspector], Awaitable[list[str]]]) -> list[str]:
+def _ask(ctx: typer.Context, names: Callable[[Inspector], Awaitable[list[str]]]) -> list[str]:
     from shardway.cli.looking import looking
 
     try:

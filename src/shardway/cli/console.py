@@ -121,7 +121,7 @@ def command(
 
     It prints a link that signs one browser in, once. It looks only at what an open page shows.
     """
-    _needed()
+    _require_console()
     from shardway.console.settings import ConsoleSettings
 
     settings = ConsoleSettings(
@@ -185,7 +185,7 @@ def beside_local(port: int) -> Iterator[Callable[[LocalServer], dict[str, str | 
 
     The block gets a function, to be called once the service is there: it starts the console, and says where it is.
     """
-    _needed()
+    _require_console()
     from shardway.console.server import ConsoleServer
 
     running: list[tuple[ConsoleServer, asyncio.AbstractEventLoop, threading.Thread]] = []
@@ -206,7 +206,7 @@ def beside_local(port: int) -> Iterator[Callable[[LocalServer], dict[str, str | 
             ) from fault
         loop = asyncio.new_event_loop()
         heard = logged("the console failed")
-        running.append((serving, loop, thread(lambda: _served(serving, loop), "shardway-console", heard)))
+        running.append((serving, loop, thread(lambda: _run_server(serving, loop), "shardway-console", heard)))
         return {"url": serving.url, "launch_url": serving.launch_url(), "port": serving.settings.port}
 
     try:
@@ -218,7 +218,7 @@ def beside_local(port: int) -> Iterator[Callable[[LocalServer], dict[str, str | 
             runner.join(END_S)
 
 
-def _served(serving: ConsoleServer, loop: asyncio.AbstractEventLoop) -> None:
+def _run_server(serving: ConsoleServer, loop: asyncio.AbstractEventLoop) -> None:
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         runner.run(serving.run_until_told())
 
@@ -279,7 +279,7 @@ def _local_url(endpoint_url: str | None) -> str:
     return found
 
 
-def _needed() -> None:
+def _require_console() -> None:
     try:
         check("console", "the console")
     except ModuleNotFoundError as fault:

@@ -22,7 +22,7 @@ from shardway.cli.write_guard import WITHOUT, guard
 from shardway.errors import OptionError
 from shardway.wiring import ConnectionOptions
 
-app = typer.Typer(no_args_is_help=True, help="Contexts: named places, of which some may only be read.")
+app = typer.Typer(no_args_is_help=True, help="Contexts: named places; some of them may only be read.")
 
 
 def choose(context: typer.Context, name: str | None) -> None:
@@ -37,18 +37,18 @@ def choose(context: typer.Context, name: str | None) -> None:
         return
     found = known.named(wanted)
     values = {one: value for one in VALUES if (value := getattr(found, one)) is not None}
-    context.default_map = _given(context.command, values)
+    context.default_map = _defaults(context.command, values)
     if found.read_only:
         guard(context.command, wanted)
 
 
-def _given(command: Any, values: dict[str, Any]) -> dict[str, Any]:
+def _defaults(command: Any, values: dict[str, Any]) -> dict[str, Any]:
     """Return the defaults by subcommands, for the subcommands that take all of the values."""
     taken = {one.name for one in command.params}
     found: dict[str, Any] = dict(values) if taken.issuperset(VALUES) else {}
     for name, sub in getattr(command, "commands", {}).items():
         if name not in WITHOUT:
-            found[name] = _given(sub, values)
+            found[name] = _defaults(sub, values)
     return found
 
 

@@ -137,7 +137,7 @@ async def _list(source: Letters, *, messages: bool, data: bool, as_json: bool) -
                 values.pop("error_message", None)
             values["data_bytes"] = None if letter.data is None else len(letter.data)
             message = f": {letter.error_message}" if messages and letter.error_message else ""
-            text = f"{_named(letter)}  {letter.attempts} attempts  {letter.error_type}{message}"
+            text = f"{_letter_line(letter)}  {letter.attempts} attempts  {letter.error_type}{message}"
             group.add(letter, one_line(text))
             if as_json:
                 show(values, "", as_json=True)
@@ -207,7 +207,7 @@ async def _replay(source: Letters, chosen: _Target, connection: ConnectionOption
             target,
             of=chosen.of,
             open_source=lambda name: source_for(name, connection),
-            on_left=_nothing if chosen.left is None else stack.enter_context(_kept(chosen.left)),
+            on_left=_drop if chosen.left is None else stack.enter_context(_letter_writer(chosen.left)),
             once=chosen.to is not None,
         )
 
@@ -221,7 +221,7 @@ async def _letters(
 
     begin_s = begin_of(since, time.time()) or 0.0
 
-    async def wanted(found: AsyncIterator[Letter | BadLetter]) -> AsyncIterator[Letter | BadLetter]:
+    async def select(found: AsyncIterator[Letter | BadLetter]) -> AsyncIterator[Letter | BadLetter]:
         async for letter in found:
             if isinstance(letter, Exception) or letter.written_at.timestamp() >= begin_s:
                 yield letter
@@ -232,7 +232,7 @@ async def _letters(
         source = source_for(stream, connection)
         try:
             async with named_streams(connection, stream):
-                yield wanted(letters_of_stream(source))
+                yield select(letters_of_stream(source))
         finally:
             await source.close()
         return
@@ -245,11 +245,11 @@ async def _letters(
         except OSError as fault:
             raise ShardwayError(f"{file} cannot be read: {fault.strerror}") from fault
 
-    yield wanted(of_file())
+    yield select(of_file())
 
 
 @contextlib.contextmanager
-def _kept(path: Path) -> Any:
+def _letter_writer(path: Path) -> Any:
     """Write letters to a new file, which its owner alone may read."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -259,7 +259,7 @@ def _kept(path: Path) -> Any:
         yield lambda letter: file.write(letter.to_json() + b"\n")
 
 
-def _nothing(letter: Letter) -> None:
+def _drop(letter: Letter) -> None:
     """Drop a letter that was not replayed: without ``--left`` it is not written down."""
 
 
@@ -296,9 +296,9 @@ def _finish(found: Replayed, *, as_json: bool) -> None:
         text,
         as_json=as_json,
     )
-    _complain([_named(letter) for letter in found.gone], "in the stream no more, and not in its letter")
-    _complain([f"{_named(letter)} ({type(error).__name__})" for letter, error in found.failed], "not taken")
-    _complain([_named(letter) for letter in found.foreign], "of a stream that --of does not name, and not read")
+    _complain([_letter_line(letter) for letter in found.gone], "in the stream no more, and not in its letter")
+    _complain([f"{_letter_line(letter)} ({type(error).__name__})" for letter, error in found.failed], "not taken")
+    _complain([_letter_line(letter) for letter in found.foreign], "of a stream that --of does not name, and not read")
     _complain(found.bad, "no dead letter")
     if not found.complete:
         raise typer.Exit(1)
@@ -311,7 +311,7 @@ def _complain(names: list[str], what: str) -> None:
         warn(f"and {len(names) - SHOWN_MAX} more: {what}")
 
 
-def _named(letter: Letter) -> str:
+def _letter_line(letter: Letter) -> str:
     number, sub = letter.position
     part = "" if letter.part is None else f" part {letter.part}"
     return f"{letter.written_at:%Y-%m-%dT%H:%M:%S%z}  {letter.stream} {letter.shard_id} {number}/{sub}{part}"

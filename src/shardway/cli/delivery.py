@@ -95,7 +95,7 @@ class Delivery:
             self._settle_first()
         if len(self._put) >= BATCHES_MAX:
             with contextlib.suppress(StoppedError):
-                await self._stopping.unless_asked(_settled(self._put[0][1]))
+                await self._stopping.unless_asked(_wait_for_outcomes(self._put[0][1]))
 
     async def _settle_all(self) -> None:
         while self._put:
@@ -108,20 +108,22 @@ class Delivery:
 
     async def _end(self, settling: asyncio.Future[None], flush_s: float) -> None:
         """Wait for all outcomes; after a signal no longer than ``flush_s``, and after a second signal not at all."""
-        await _first(settling, self._stopping.signalled.wait())
+        await _wait_for_first(settling, self._stopping.signalled.wait())
         if not settling.done():
-            await _first(settling, self._stopping.at_once.wait(), timeout_s=flush_s)
+            await _wait_for_first(settling, self._stopping.at_once.wait(), timeout_s=flush_s)
         if not settling.done():
             with contextlib.suppress(FlushTimeoutError):
                 await self._producer.close(0)  # gives everything its outcome
         await settling
 
 
-async def _settled(puts: Puts) -> None:
+async def _wait_for_outcomes(puts: Puts) -> None:
     await puts.settled()
 
 
-async def _first(task: asyncio.Future[None], other: Coroutine[Any, Any, Any], timeout_s: float | None = None) -> None:
+async def _wait_for_first(
+    task: asyncio.Future[None], other: Coroutine[Any, Any, Any], timeout_s: float | None = None
+) -> None:
     """Wait until either is done."""
     beside = awaited(other)
     try:

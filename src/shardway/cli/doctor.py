@@ -139,7 +139,7 @@ def snapshot_in(path: Path) -> Snapshot:
 
 
 def _report_text(report: DoctorReport) -> str:
-    parts = [_finding(one) for one in report.findings]
+    parts = [_finding_text(one) for one in report.findings]
     if not parts:
         parts = [f"none of {len(report.looked_for)} symptoms is there"]
     if report.not_looked_for:
@@ -150,7 +150,7 @@ def _report_text(report: DoctorReport) -> str:
     return "\n\n".join(parts)
 
 
-def _finding(found: Finding) -> str:
+def _finding_text(found: Finding) -> str:
     head = f"{found.id} {found.severity.value}: {found.title} ({found.confidence.value})"
     pairs = [("  seen", one) for one in found.evidence]
     return "\n".join([head, pairs_of([*pairs, ("  do", found.do), ("  verify", found.verify)])])

@@ -31,16 +31,16 @@ class Stopping:
         """The event that the first signal sets: the command waits a while for what is under way."""
         self.at_once = asyncio.Event()
         """The event that the second signal sets: the command waits for nothing any more."""
-        self._asked = asyncio.Event()
+        self._request = asyncio.Event()
 
     @property
     def asked(self) -> bool:
         """True once the end was asked for."""
-        return self._asked.is_set()
+        return self._request.is_set()
 
     def ask(self) -> None:
         """Ask for the end from within the command."""
-        self._asked.set()
+        self._request.set()
 
     def on_signal(self, number: signal.Signals) -> None:
         """Take a signal."""
@@ -48,7 +48,7 @@ class Stopping:
             self.at_once.set()
         self.signal = self.signal or number
         self.signalled.set()
-        self._asked.set()
+        self._request.set()
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
@@ -71,7 +71,7 @@ class Stopping:
         """Return the result of ``work``. Raises StoppedError, with the work cancelled, when the end is asked for
         first.
         """
-        task, asked = awaited(work), awaited(self._asked.wait())
+        task, asked = awaited(work), awaited(self._request.wait())
         try:
             await asyncio.wait((task, asked), return_when=asyncio.FIRST_COMPLETED)
             if task.done():
@@ -85,11 +85,11 @@ class Stopping:
     async def until_asked(self, items: AsyncIterator[T]) -> AsyncGenerator[T, None]:
         """Yield what ``items`` yields, until the end is asked for."""
 
-        async def following() -> T:
+        async def next_item() -> T:
             return await anext(items)
 
         while not self.asked:
             try:
-                yield await self.unless_asked(following())
+                yield await self.unless_asked(next_item())
             except (StopAsyncIteration, StoppedError):
                 return

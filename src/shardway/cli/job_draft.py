@@ -82,13 +82,13 @@ async def _sample(newest: NewestRecords) -> tuple[Sample, list[str]]:
     if newest.shards_left_out:
         remarks.append(f"The stream has more than {SHARDS_MAX} shards: {newest.shards_left_out} were not read.")
     records = newest.records
-    sample = await asyncio.to_thread(_seen, records)
+    sample = await asyncio.to_thread(_take_sample, records)
     if sample.records < len(records):
         remarks.append(f"{len(records) - sample.records} more records were found, and took too long to decode.")
     return sample, remarks
 
 
-def _seen(records: list[SeenRecord]) -> Sample:
+def _take_sample(records: list[SeenRecord]) -> Sample:
     sample, left, end_s = Sample(), DECODED_BYTES_MAX, time.monotonic() + DECODING_MAX_S
     for record in records:
         left -= len(record.data)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 MIB = 1024 * 1024
 BUFFER_BYTES_MAX = 16 * MIB
 DURATION_S = 60.0
-"""The seconds of a run for which neither a time nor a number of records is given: nothing runs for ever."""
+"""How many seconds a run lasts without a time or a number of records: nothing runs for ever."""
 CATCH_UP_S = 1.0
 """Seconds that a producer may be behind its rate; records that were due earlier are left out, and counted."""
 TICK_S = 0.005
@@ -57,36 +57,36 @@ class Schedule:
         self._rate = rate_per_s
         self._records = records
         self._duration_s = DURATION_S if records is None and duration_s is None else duration_s
-        self._taken = 0
+        self._taken_count = 0
         self.left_out = 0
         """Records that were due and not made: the producer did not keep up."""
 
     def over(self, passed_s: float) -> bool:
         """Return True when there is nothing more to do, ``passed_s`` seconds after the start."""
-        return (self._records is not None and self._taken >= self._records) or (
+        return (self._records is not None and self._taken_count >= self._records) or (
             self._duration_s is not None and passed_s >= self._duration_s
         )
 
     def take(self, passed_s: float, most: int) -> int:
         """Return how many records to make now, at most ``most``; 0 when none is due yet."""
         if self._rate is not None:
-            due = int(passed_s * self._rate) + 1 - self._taken - self.left_out
+            due = int(passed_s * self._rate) + 1 - self._taken_count - self.left_out
             behind = due - max(most, int(self._rate * CATCH_UP_S))
             if behind > 0:
                 self.left_out += behind
                 due -= behind
             most = min(most, due)
         if self._records is not None:
-            most = min(most, self._records - self._taken)
+            most = min(most, self._records - self._taken_count)
         most = max(0, most)
-        self._taken += most
+        self._taken_count += most
         return most
 
     def wait_s(self, passed_s: float) -> float:
         """Return the seconds until the next record is due, or everything is over."""
         if self._rate is None:
             return 0.0
-        wait = max(TICK_S, (self._taken + self.left_out) / self._rate - passed_s)
+        wait = max(TICK_S, (self._taken_count + self.left_out) / self._rate - passed_s)
         return wait if self._duration_s is None else min(wait, max(0.0, self._duration_s - passed_s))
 
 

@@ -120,12 +120,12 @@ def _serve(options: LocalOptions, console_port: int | None, as_json: bool) -> No
     beside: AbstractContextManager[Callable[[LocalServer], dict[str, str | int]] | None]
     beside = contextlib.nullcontext(None) if console_port is None else _console(console_port)
 
-    def announced(server: LocalServer) -> None:
+    def announce(server: LocalServer) -> None:
         _announce(server, as_json, None if begin is None else begin(server))
 
     try:
         with beside as begin:
-            serve(options, announced)
+            serve(options, announce)
     except OSError as fault:
         holder = f": {_holder(host, port)} has this port" if fault.errno == errno.EADDRINUSE else ""
         raise OptionError(f"cannot serve on {host}:{port}: {fault.strerror or fault}{holder}") from fault

@@ -128,13 +128,13 @@ class LookHistory:
     def __init__(self, path: Path | None, since: str | None = None) -> None:
         """Raises OptionError."""
         self.back_s = back_s(since, time.time())
-        """The seconds for which looks count; None: they count for as long as they are kept."""
+        """How many seconds looks count; None: they count for as long as they are kept."""
         self._path = path
-        self._known = {} if path is None else _looks_of(path)
+        self._known_looks = {} if path is None else _looks_of(path)
 
     def of(self, application: str | None) -> Mapping[str, Sequence[Look]]:
         """Return all looks at an application's leases."""
-        return {} if application is None else self._known.get(application, {})
+        return {} if application is None else self._known_looks.get(application, {})
 
     def counting(self, times: LagTimes) -> LagTimes:
         """Return ``times`` with a history that is as long as earlier looks count."""
@@ -144,10 +144,10 @@ class LookHistory:
         """Write an application's looks in place of the kept ones that they continue. Looks that did not count stay."""
         if self._path is None:
             return
-        kept = {key: [*self._uncounted(application, key, found), *found] for key, found in looks.items()}
-        _keep_looks(self._path, {**self._known, application: kept})
+        kept = {key: [*self._earlier_looks(application, key, found), *found] for key, found in looks.items()}
+        _keep_looks(self._path, {**self._known_looks, application: kept})
 
-    def _uncounted(self, application: str, key: str, looks: Sequence[Look]) -> list[Look]:
+    def _earlier_looks(self, application: str, key: str, looks: Sequence[Look]) -> list[Look]:
         from shardway.inspect.lag.looks import LOOKS_MAX
         from shardway.inspect.lag.reports import HISTORY_S
 

@@ -63,7 +63,7 @@ class PlanWriting:
         """``before`` is awaited with the positions as they are, before anything is written; where it raises, nothing is
         written.
         """
-        self._before = before
+        self._check_plan = before
         self.store, self.connection, self.yes, self.save = store, connection, yes, save
         self.handoff, self.accept_inexact = handoff, accept_inexact
 
@@ -77,8 +77,8 @@ class PlanWriting:
 
         async def keep(found: PositionsReport) -> None:
             keep_positions(path, found)
-            if self._before is not None:
-                await self._before(found)
+            if self._check_plan is not None:
+                await self._check_plan(found)
 
         async def write() -> Applied:
             table = lease_table(self.store, plan.application, self.connection)

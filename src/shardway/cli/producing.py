@@ -83,7 +83,7 @@ class Run:
         self._stop_on_loss = stop_on_loss
         self._on_metrics = on_metrics
         self._log = log_events(cli_logger())
-        self._started = False
+        self._is_started = False
 
     async def deliver(
         self,
@@ -110,7 +110,7 @@ class Run:
                 with contextlib.suppress(StoppedError):
                     async with named_streams(self._connection, self.stream):
                         await self.stopping.unless_asked(producer.start())
-                    self._started = True
+                    self._is_started = True
                     async with watch(producer) if watch else contextlib.nullcontext():
                         await Delivery(producer, self.account, self.stopping).run(batches, flush_s=flush_s)
                 return producer.metrics()
@@ -126,7 +126,7 @@ class Run:
             return
         if self._stop_on_loss and isinstance(event, RecordsExpired | RecordsFailed):
             self.stopping.ask()
-        if self._started:  # what goes wrong before is raised
+        if self._is_started:  # what goes wrong before is raised
             self._log(event)
 
 

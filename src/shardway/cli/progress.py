@@ -29,15 +29,15 @@ class Rate:
     """How fast a number grew lately, per second."""
 
     def __init__(self) -> None:
-        self._seen: deque[tuple[float, int]] = deque()
+        self._samples: deque[tuple[float, int]] = deque()
 
     def note(self, now_s: float, value: int) -> float:
         """Note the number now, and return its rate over the last `RATE_OVER_S` seconds."""
-        self._seen.append((now_s, value))
-        while len(self._seen) > 2 and now_s - self._seen[0][0] > RATE_OVER_S:
-            self._seen.popleft()
-        passed_s = now_s - self._seen[0][0]
-        return (value - self._seen[0][1]) / passed_s if passed_s > 0 else 0.0
+        self._samples.append((now_s, value))
+        while len(self._samples) > 2 and now_s - self._samples[0][0] > RATE_OVER_S:
+            self._samples.popleft()
+        passed_s = now_s - self._samples[0][0]
+        return (value - self._samples[0][1]) / passed_s if passed_s > 0 else 0.0
 
 
 def describe(snapshot: ProducerSnapshot, records_per_s: float) -> str:

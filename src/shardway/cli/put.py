@@ -119,7 +119,7 @@ def command(
     run = Run(
         stream, options=options, region=region, endpoint_url=endpoint_url, profile=profile, stop_on_loss=not keep_going
     )
-    with _opened(file) as descriptor:
+    with _open(file) as descriptor:
         total_bytes = _size(descriptor)
         metrics = asyncio.run(
             run.deliver(
@@ -215,7 +215,7 @@ class LineSource:
 
 
 @contextlib.contextmanager
-def _opened(file: Path | None) -> Iterator[int]:
+def _open(file: Path | None) -> Iterator[int]:
     """Open the file, or take standard input, as a descriptor to read from. Raises OptionError."""
     if file is None or str(file) == "-":
         yield 0

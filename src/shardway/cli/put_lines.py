@@ -85,7 +85,7 @@ def record_maker(form: Form, rng: random.Random) -> Callable[[bytes], OutRecord 
         return f"{rng.getrandbits(32):08x}"
 
     def from_text(line: bytes) -> OutRecord:
-        return _checked(OutRecord(line, form.key_text or random_key()))
+        return _check(OutRecord(line, form.key_text or random_key()))
 
     def from_json(line: bytes) -> OutRecord | None:
         if not line or line.isspace():
@@ -94,7 +94,7 @@ def record_maker(form: Form, rng: random.Random) -> Callable[[bytes], OutRecord 
         key = form.key_text or (_key(_field(value, form.key)) if form.key else random_key())
         hash_key = _hash_key(_field(value, form.explicit_hash_key)) if form.explicit_hash_key else None
         data = _data(_field(value, form.data)) if form.data else line
-        return _checked(OutRecord(data, key, hash_key))
+        return _check(OutRecord(data, key, hash_key))
 
     if form.records:
         return _from_record
@@ -116,9 +116,9 @@ def _from_record(line: bytes) -> OutRecord | None:
     if not isinstance(value[name], str):
         raise BadLineError(f"its field {name} is no text")
     if name == "data":
-        return _checked(OutRecord(_text(name, value[name]).encode(), key, hash_key))
+        return _check(OutRecord(_text(name, value[name]).encode(), key, hash_key))
     try:
-        return _checked(OutRecord(base64.b64decode(value[name], validate=True), key, hash_key))
+        return _check(OutRecord(base64.b64decode(value[name], validate=True), key, hash_key))
     except ValueError:
         raise BadLineError("its field data_base64 is no base64") from None
 
@@ -269,7 +269,7 @@ def _data(field: tuple[str, Any]) -> bytes:
         return json.dumps(value, separators=(",", ":")).encode()
 
 
-def _checked(record: OutRecord) -> OutRecord:
+def _check(record: OutRecord) -> OutRecord:
     if not 1 <= len(record.partition_key) <= PARTITION_KEY_CHARACTERS_MAX:
         raise BadLineError(
             f"its partition key has {len(record.partition_key)} characters, not 1 to {PARTITION_KEY_CHARACTERS_MAX}"

@@ -76,13 +76,13 @@ class _Output:
         ``head``.
         """
         self._limit = limit
-        self._told = 0
+        self._reported_count = 0
 
     def tell(self, missing: Sequence[Missing]) -> None:
         """Say once what keeps records from coming for a while."""
-        for one in missing[self._told :]:
+        for one in missing[self._reported_count :]:
             warn(f"{one.told}. Reading goes on")
-        self._told = len(missing)
+        self._reported_count = len(missing)
 
     def parts(
         self, page: SeenPage, test: Callable[[SeenRecord], bool] | None, line_of: Callable[[SeenRecord], str]
@@ -104,19 +104,19 @@ class _Output:
                 if self.lines + len(lines) == self._limit:
                     break
             if time.monotonic() >= end_s:
-                yield len(lines), _joined(lines)
+                yield len(lines), _join(lines)
                 lines, end_s = [], time.monotonic() + PART_S
-        yield len(lines), _joined(lines)
+        yield len(lines), _join(lines)
 
     def write(self, lines: int, text: str) -> None:
         """Write a part in one go."""
         if lines:
-            self.is_over = not _written(text)
+            self.is_over = not _write(text)
             self.lines += lines
         self.is_over = self.is_over or self.lines == self._limit
 
 
-def _joined(lines: Sequence[str]) -> str:
+def _join(lines: Sequence[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -147,7 +147,7 @@ def _text_of(record: SeenRecord) -> str:
     )
 
 
-def _written(text: str) -> bool:
+def _write(text: str) -> bool:
     """Write a text. Return False when no program reads the output any more, as behind ``head``."""
     try:
         print(text, end="", flush=True)

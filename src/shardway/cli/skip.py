@@ -75,7 +75,7 @@ def skip_command(
     skip = asyncio.run(looking(connection, look, names=Names((name,), stream, (store, table)), calls_per_s=rate))
     skip = skip._replace(letter=replace(skip.letter, error_message=reason))
     if output is Shape.table:
-        say(_skipped(skip, choice))
+        say(_skip_text(skip, choice))
     before = _keeping_letter(skip, choice, connection)
     go_on_with(
         skip.plan, None, output, lambda: PlanWriting(where, connection, yes, True, False, save, before), apply=apply
@@ -142,7 +142,7 @@ def _check_in_the_way(skip: Skip, found: PositionsReport) -> None:
         raise OptionError("nothing was written: the worker has settled the record meanwhile")
 
 
-def _skipped(skip: Skip, choice: DeadLettersToFile | DeadLettersToStream) -> str:
+def _skip_text(skip: Skip, choice: DeadLettersToFile | DeadLettersToStream) -> str:
     from shardway.inspect.moves.skipping import position_text
 
     letter, place = skip.letter, getattr(choice, "path", None) or getattr(choice, "stream", None)

@@ -49,7 +49,7 @@ def describe_command(
     """Describe a stream: its settings, its open shards, its registered consumers."""
     connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
     report = asyncio.run(looking(connection, lambda inspector: inspector.stream(stream), names=Names(stream=stream)))
-    show_report(report, [report], _described(report), output)
+    show_report(report, [report], _stream_text(report), output)
     tell_missing(report.missing)
 
 
@@ -104,11 +104,11 @@ def heat_command(
         )
 
     report = asyncio.run(looking(connection, look, names=Names(stream=stream), calls_per_s=rate))
-    show_report(report, report.shards, _heated(report.shards), output)
+    show_report(report, report.shards, _heat_text(report.shards), output)
     tell_missing(report.missing)
 
 
-def _described(report: StreamReport) -> str:
+def _stream_text(report: StreamReport) -> str:
     pairs: list[tuple[str, Any]] = [("stream", report.name)]
     if (found := report.stream) is not None:
         pairs += [
@@ -148,7 +148,7 @@ def _shard_row(shard: ShardView) -> tuple[Any, ...]:
     )
 
 
-def _heated(shards: list[ShardHeat]) -> str:
+def _heat_text(shards: list[ShardHeat]) -> str:
     head = ("SHARD", "HOT", "OF LIMIT", "OF STREAM", "RECORDS/S", "BYTES/S", "SPAN", "HOT KEYS")
     rows = [
         (

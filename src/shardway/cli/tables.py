@@ -74,7 +74,7 @@ def table_lines(head: Sequence[str], rows: Iterable[Sequence[Any]], columns: int
     right = [all(_is_number(row[place]) for row in cells) and bool(cells) for place in range(len(head))]
     reasons = [""] * len(cells)
     if columns is not None and _width(head, cells) > columns:
-        head, cells, reasons = _fitted(head, cells, columns)
+        head, cells, reasons = _fit(head, cells, columns)
     widths = _widths(head, cells)
 
     def line(row: Sequence[str]) -> str:
@@ -87,7 +87,7 @@ def table_lines(head: Sequence[str], rows: Iterable[Sequence[Any]], columns: int
     lines = [Line(line(head))]
     for number, (row, why) in enumerate(zip(cells, reasons, strict=True)):
         lines.append(Line(line(row), number))
-        lines += [Line(f"{GAP}{one}", number) for one in _wrapped(why, (columns or 0) - len(GAP))]
+        lines += [Line(f"{GAP}{one}", number) for one in _wrap(why, (columns or 0) - len(GAP))]
     return lines
 
 
@@ -116,7 +116,7 @@ def cut(text: str, columns: int) -> str:
     return text
 
 
-def _fitted(head: Sequence[str], cells: list[list[str]], columns: int) -> tuple[list[str], list[list[str]], list[str]]:
+def _fit(head: Sequence[str], cells: list[list[str]], columns: int) -> tuple[list[str], list[list[str]], list[str]]:
     """Return the head and the cells as they fit, and what stands below each row. What loses least is cut first."""
     head, cells = [*head], [[_NUMBER.sub(_last_digits, _SHARD.sub("...", one)) for one in row] for row in cells]
     reasons = [""] * len(cells)
@@ -134,11 +134,11 @@ def _fitted(head: Sequence[str], cells: list[list[str]], columns: int) -> tuple[
                 continue
             room = max(least, len(name), _widths(head, cells)[place] - over)
             for row in cells:
-                row[place] = _shortened(row[place], room)
+                row[place] = _shorten(row[place], room)
     return head, cells, reasons
 
 
-def _wrapped(text: str, room: int) -> list[str]:
+def _wrap(text: str, room: int) -> list[str]:
     if not text:
         return []
     if text.isascii():
@@ -150,7 +150,7 @@ def _wrapped(text: str, room: int) -> list[str]:
     return found
 
 
-def _shortened(text: str, room: int) -> str:
+def _shorten(text: str, room: int) -> str:
     if display_width(text) <= room:
         return text
     end = (room - 3) // 2

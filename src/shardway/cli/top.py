@@ -43,7 +43,7 @@ BEGIN_FRAME, END_FRAME = "\x1b[?2026h", "\x1b[?2026l"
 REVERSED, PLAIN = "\x1b[7m", "\x1b[0m"
 KEYS = "q quit   j/k or arrows scroll   space look now"
 INTERVAL_MIN_S = 1.0
-_UP, _DOWN = ("k", "\x1b[A", "\x1bOA"), ("j", "\x1b[B", "\x1bOB")
+_UP_KEYS, _DOWN_KEYS = ("k", "\x1b[A", "\x1bOA"), ("j", "\x1b[B", "\x1bOB")
 
 
 def command(
@@ -88,7 +88,7 @@ def command(
         if on_screen:
             await Screen(watching, every_s, frames).run(inspector)
         else:
-            await _printed(watching, inspector, every_s, frames or 1, output)
+            await _print_frames(watching, inspector, every_s, frames or 1, output)
 
     asyncio.run(looking(connection, look, names=Names(tuple(names), stream, (store, table)), calls_per_s=rate))
 
@@ -122,7 +122,7 @@ class Watch:
                 self.fault = f"{name}: {fault}"
 
 
-async def _printed(watching: Watch, inspector: Inspector, every_s: float, frames: int, shape: Shape) -> None:
+async def _print_frames(watching: Watch, inspector: Inspector, every_s: float, frames: int, shape: Shape) -> None:
     from shardway.inspect.lag.verdicts import report_urgency
 
     stopping = Stopping()
@@ -143,27 +143,27 @@ class Screen:
     """The terminal, while the command has it."""
 
     def __init__(self, watching: Watch, every_s: float, frames: int | None) -> None:
-        self._watching = watching
+        self._watch = watching
         self._every_s = every_s
         self._frames = frames
         self._offset = 0
         self._stopping = Stopping()
-        self._now = asyncio.Event()
+        self._refresh = asyncio.Event()
 
     async def run(self, inspector: Inspector) -> None:
         """Show frames until q, Ctrl-C, SIGTERM, or the last look that was asked for. The terminal is then as it was."""
         loop, looked = asyncio.get_running_loop(), 0
         with self._stopping.listening(), pressed_keys(self._on_key), whole_screen():
             for number in (signal.SIGWINCH, signal.SIGCONT):
-                loop.add_signal_handler(number, self._again if number == signal.SIGCONT else self._show)
+                loop.add_signal_handler(number, self._redraw if number == signal.SIGCONT else self._show)
             try:
                 self._show("looking ...")
                 while self._frames is None or looked < self._frames:
-                    await self._stopping.unless_asked(self._watching.look(inspector))
+                    await self._stopping.unless_asked(self._watch.look(inspector))
                     looked += 1
                     self._show()
-                    self._now.clear()
-                    await self._stopping.unless_asked(wait_set(self._now, self._every_s))
+                    self._refresh.clear()
+                    await self._stopping.unless_asked(wait_set(self._refresh, self._every_s))
             except StoppedError:
                 pass
             finally:
@@ -176,19 +176,19 @@ class Screen:
         if key in ("q", "Q", "\x03"):
             self._stopping.ask()
         elif key == " ":
-            self._now.set()
-        elif key in _UP + _DOWN:
-            self._offset = max(0, self._offset + (1 if key in _DOWN else -1))
+            self._refresh.set()
+        elif key in _UP_KEYS + _DOWN_KEYS:
+            self._offset = max(0, self._offset + (1 if key in _DOWN_KEYS else -1))
             self._show()
 
-    def _again(self) -> None:
-        """Write the whole screen anew, after another program had the terminal."""
+    def _redraw(self) -> None:
+        """Write the whole screen again, after another program had the terminal."""
         write_text(ENTER)
         self._show()
 
     def _show(self, note: str | None = None) -> None:
         size = os.get_terminal_size(sys.stdout.fileno())
-        watching = self._watching
+        watching = self._watch
         lines = _lines(list(watching.reports.values()), None if is_wide.get() else size.columns)
         room = max(1, size.lines - 1)
         self._offset = min(self._offset, max(0, len(lines) - room))

@@ -81,7 +81,7 @@ class Workload:
         self.made = 0
         """The number of records that were made, which is the index of the next one."""
         self._rng = rng
-        self._run = run
+        self._run_id = run
         self._size = size.sampler(rng)
         self._keys = [f"key-{number}" for number in range(keys)]
         self._weights = list(accumulate(float(k) ** -skew for k in range(1, keys + 1))) if skew else None
@@ -95,7 +95,7 @@ class Workload:
         return [OutRecord(self._data(first + place, now_s), key) for place, key in enumerate(keys)]
 
     def _data(self, index: int, now_s: float) -> bytes:
-        head = f'{{"run":"{self._run}","index":{index},"time":{now_s:.3f},"pad":"'.encode()
+        head = f'{{"run":"{self._run_id}","index":{index},"time":{now_s:.3f},"pad":"'.encode()
         length = max(0, self._size() - len(head) - 2)
         start = index * 7919 % SIZE_MAX  # another part of the letters for each record
         return head + self._letters[start : start + length] + b'"}'

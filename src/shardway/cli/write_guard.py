@@ -14,11 +14,11 @@ WITHOUT = frozenset({"context", "completion"})
 """Commands that choose no context: they mend a file of contexts that is wrong."""
 
 
-def _always(given: Mapping[str, Any]) -> bool:  # noqa: ARG001 - it is one of several
+def _writes_always(given: Mapping[str, Any]) -> bool:  # noqa: ARG001 - it is one of several
     return True
 
 
-def _applied(given: Mapping[str, Any]) -> bool:
+def _applies(given: Mapping[str, Any]) -> bool:
     return bool(given["apply"])
 
 
@@ -31,15 +31,15 @@ def _writers_come(given: Mapping[str, Any]) -> bool:
 
 
 WRITES: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
-    "app apply": _always,
-    "app import": _applied,
-    "app seek": _applied,
-    "app skip": _applied,
+    "app apply": _writes_always,
+    "app import": _applies,
+    "app seek": _applies,
+    "app skip": _applies,
     "console": _writers_come,
-    "dead-letters replay": _always,
-    "kclpy": _always,
-    "load": _always,
-    "put": _always,
+    "dead-letters replay": _writes_always,
+    "kclpy": _writes_always,
+    "load": _writes_always,
+    "put": _writes_always,
     "run": _runs,
 }
 """The commands that write to AWS or to a lease table, and with which options they do: a read-only context refuses them,
@@ -61,10 +61,10 @@ def guard(commands: Any, context: str) -> None:
     """Make each command that writes refuse to do so, just before it begins."""
     for name, command in _leaves(commands):
         if (writes := WRITES.get(name)) is not None:
-            command.invoke = _refusing(command.invoke, name, writes, context)
+            command.invoke = _guard_command(command.invoke, name, writes, context)
 
 
-def _refusing(begin: Any, name: str, writes: Callable[[Mapping[str, Any]], bool], context: str) -> Any:
+def _guard_command(begin: Any, name: str, writes: Callable[[Mapping[str, Any]], bool], context: str) -> Any:
     def invoke(command_context: Any) -> Any:
         if writes(command_context.params):
             raise OptionError(

@@ -64,11 +64,11 @@ def console_app(settings: ConsoleSettings, connection: ConnectionOptions | None 
         routes=routes,
         lifespan=lifespan,
         exception_handlers={
-            ShardwayError: _failed,
-            PageError: _failed,
+            ShardwayError: _answer_foreseen,
+            PageError: _answer_foreseen,
             404: _no_page,
             405: _no_page,
-            Exception: _broken,
+            Exception: _answer_mistake,
         },
     )
     app.state.console = console
@@ -85,7 +85,7 @@ async def _asset(request: Request) -> Response:
     return Response(body, media_type=ASSETS[name], headers={"cache-control": "no-cache"})
 
 
-async def _failed(request: Request, fault: Exception) -> Response:
+async def _answer_foreseen(request: Request, fault: Exception) -> Response:
     """Return a page that says what happened, for an error that was foreseen."""
     if isinstance(fault, PageError):
         status, text = fault.status, str(fault)
@@ -106,7 +106,7 @@ async def _no_page(request: Request, fault: Exception) -> Response:
     return await _fault_page(request, getattr(fault, "status_code", 404), "There is no such page.")
 
 
-async def _broken(request: Request, fault: Exception) -> Response:
+async def _answer_mistake(request: Request, fault: Exception) -> Response:
     log.error("a page failed: %s", type(fault).__name__, exc_info=fault)
     return await _fault_page(request, 500, "The page failed by a mistake in the console. Its log has more.")
 

@@ -39,7 +39,7 @@ class _Size(NamedTuple):
 
 _WIDE = _Size("large", 1000.0, 220.0, 84.0, 212.0)
 _NARROW = _Size("small", 360.0, 210.0, 80.0, 40.0)
-_TOLD = Markup(
+_NOTE = Markup(
     '<p class="quiet">Left of the upright line: how far the reading was behind, as the workers told CloudWatch. A '
     "handler that hangs does not show in it. From the line on: how old the oldest record is that is not settled.</p>"
 )
@@ -60,7 +60,7 @@ def lag_chart(points: Points, now_s: float, told: Sequence[tuple[float, float]] 
     """
     if len(points) < 2 and not told:
         return Markup('<p class="quiet">One look is no trend: the chart begins with the second one.</p>')
-    points = _thinned(points)
+    points = _thin(points)
     begin_s = told[0][0] if told else points[0][0]
     span_s = max(now_s - begin_s, 1.0)
     top = max([*(max(values.values(), default=0.0) for _, values in points), *(one for _, one in told)]) or 1.0
@@ -74,10 +74,10 @@ def lag_chart(points: Points, now_s: float, told: Sequence[tuple[float, float]] 
         for size in (_WIDE, _NARROW)
         for plane in [_Plane(size, begin_s, span_s, top)]
     ]
-    return Markup("").join([*drawn, _legend(chosen, last), _TOLD if told else ""])
+    return Markup("").join([*drawn, _legend(chosen, last), _NOTE if told else ""])
 
 
-def _thinned(points: Points) -> Points:
+def _thin(points: Points) -> Points:
     """Return at most `POINTS_MAX` of the points, the newest among them."""
     step = -(-len(points) // POINTS_MAX)
     return points if step == 1 else [*points[:-1:step], points[-1]]

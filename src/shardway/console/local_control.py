@@ -42,7 +42,7 @@ class LocalControl:
         return await self._ask("POST", "clock", {"advance_s": seconds})
 
     async def add_fault(self, values: dict[str, Any]) -> Any:
-        """Order a fault, by which calls fail or are answered late."""
+        """Order a fault, which makes calls fail or have late answers."""
         return await self._ask("POST", "faults", values)
 
     async def clear_faults(self) -> Any:
@@ -55,9 +55,9 @@ class LocalControl:
             return await KinesisClient(wire).call(operation, values)
 
     async def _ask(self, method: str, name: str, values: dict[str, Any] | None = None) -> Any:
-        return await asyncio.to_thread(self._asked, method, name, values)
+        return await asyncio.to_thread(self._request, method, name, values)
 
-    def _asked(self, method: str, name: str, values: dict[str, Any] | None) -> Any:
+    def _request(self, method: str, name: str, values: dict[str, Any] | None) -> Any:
         body = None if values is None else msgspec.json.encode(values)
         request = urllib.request.Request(  # noqa: S310 - the address is the operator's own
             f"{self.url}/_shardway/{name}", data=body, method=method, headers={"Content-Type": "application/json"}

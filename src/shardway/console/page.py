@@ -162,7 +162,7 @@ def _digits(text: str) -> Markup:
     return Markup('<span class="digits" title="{all}">{all}</span>').format(all=text)
 
 
-def _when(at: dt.datetime | float | None) -> Markup:
+def _time_element(at: dt.datetime | float | None) -> Markup:
     if isinstance(at, int | float):
         at = dt.datetime.fromtimestamp(at, dt.UTC)
     text = time_text(at)
@@ -180,7 +180,7 @@ def _environment() -> Environment:
     )
     found.filters.update(
         span=lambda value: "-" if value is None else span_text(value),
-        time=_when,
+        time=_time_element,
         bytes=_bytes,
         count=lambda value: "-" if value is None else f"{value:,}",
         age=_age,

@@ -86,7 +86,7 @@ class Payloads:
         value = found.value
         for path in self._paths:
             try:
-                value = _hidden(value, path)
+                value = _mask(value, path)
             except _UnmetError:
                 shown = "".join(one if one == "[*]" else f".{one}" for one in path)
                 why = f"the mask {shown} does not fit this record, so it is not known what the mask hides"
@@ -118,11 +118,11 @@ class Payloads:
         if not self.shown:
             return HIDDEN, False
         if found.is_json:
-            text = _indented(found.value)
+            text = _indent(found.value)
         elif found.text is not None:
             text = found.text
         else:
-            text = _dumped(found.data[:HEX_BYTES_MAX])
+            text = _hex_dump(found.data[:HEX_BYTES_MAX])
             return text, len(found.data) > HEX_BYTES_MAX
         return text[:WHOLE_CHARACTERS_MAX], len(text) > WHOLE_CHARACTERS_MAX
 
@@ -149,7 +149,7 @@ class _UnmetError(Exception):
     """The value does not have what a path names."""
 
 
-def _hidden(value: Any, path: list[str]) -> Any:
+def _mask(value: Any, path: list[str]) -> Any:
     """Return a copy of the value in which what the path names is masked. A name is met in small and capital letters,
     and in each value of an array. Null, what is empty and what is masked hold nothing that could be hidden. Raises
     _UnmetError where a value does not have what the path names: it may have it elsewhere.
@@ -162,18 +162,18 @@ def _hidden(value: Any, path: list[str]) -> Any:
     if value is None or value in ([], {}, MASKED):
         return value
     if first == "[*]":
-        return [_hidden(one, rest) for one in value] if isinstance(value, list) else _hidden(value, rest)
+        return [_mask(one, rest) for one in value] if isinstance(value, list) else _mask(value, rest)
     if isinstance(value, list):
-        return [_hidden(one, path) for one in value]
+        return [_mask(one, path) for one in value]
     if not isinstance(value, dict):
         raise _UnmetError
     met = [name for name in value if first == "*" or name.casefold() == first.casefold()]
     if not met:
         raise _UnmetError
-    return {**value, **{name: _hidden(value[name], rest) for name in met}}
+    return {**value, **{name: _mask(value[name], rest) for name in met}}
 
 
-def _indented(value: Any) -> str:
+def _indent(value: Any) -> str:
     """Return the value as indented JSON, up to a little more than what is shown of it."""
     parts, characters = [], 0
     for part in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(value):
@@ -184,7 +184,7 @@ def _indented(value: Any) -> str:
     return "".join(parts)
 
 
-def _dumped(data: bytes) -> str:
+def _hex_dump(data: bytes) -> str:
     """Return the data as lines of sixteen bytes: their place, the bytes in hexadecimal, and the ASCII among them."""
     lines = []
     for at in range(0, len(data), 16):

@@ -47,7 +47,7 @@ class Places(Generic[C]):
         self._of_address_max = of_address_max
         self._group_of: dict[C, str] = {}
         self._groups: dict[str, dict[C, None]] = {}
-        self._waiting: dict[C, None] = {}
+        self._waiting_clients: dict[C, None] = {}
 
     def __len__(self) -> int:
         return len(self._group_of)
@@ -63,7 +63,7 @@ class Places(Generic[C]):
             gone = next(self._waiting_among(of_group), one)
         elif len(self._group_of) > self._connections_max:
             largest = max(self._groups.values(), key=len)
-            gone = next(chain(self._waiting_among(largest), self._waiting), one)
+            gone = next(chain(self._waiting_among(largest), self._waiting_clients), one)
         if gone is not None:
             self.leave(gone)
         return gone
@@ -75,16 +75,16 @@ class Places(Generic[C]):
             del self._groups[group][one]
             if not self._groups[group]:
                 del self._groups[group]
-        self._waiting.pop(one, None)
+        self._waiting_clients.pop(one, None)
 
     def waits(self, one: C, *, waits: bool) -> None:
         """Note whether a connection waits for the rest of a request."""
-        self._waiting.pop(one, None)
+        self._waiting_clients.pop(one, None)
         if waits and one in self._group_of:
-            self._waiting[one] = None
+            self._waiting_clients[one] = None
 
     def _waiting_among(self, of_group: dict[C, None]) -> Iterator[C]:
-        return (one for one in self._waiting if one in of_group)
+        return (one for one in self._waiting_clients if one in of_group)
 
 
 def _group(address: str) -> str:

@@ -33,7 +33,7 @@ class ConsoleServer(uvicorn.Server):
 
     def __init__(self, settings: ConsoleSettings, connection: ConnectionOptions | None = None) -> None:
         """Bind the address, and read the certificate. Raises OSError."""
-        self.socket = _bound(settings.host, settings.port)
+        self.socket = _bind(settings.host, settings.port)
         settings = msgspec.structs.replace(settings, port=self.socket.getsockname()[1])
         self.settings = settings
         self.gate: Gate = console_app(settings, connection)
@@ -129,7 +129,7 @@ def serve(
     asyncio.run(run())
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     found = socket.socket(family, socket.SOCK_STREAM)
     try:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class DaemonOptions(Options, frozen=True, kw_only=True):
-    """The options by which processors are started and ended."""
+    """How processors are started and ended."""
 
     target: str
     """The processor: ``module:name``, ``file.py:name``, or a script that makes a `KCLProcess` and runs it."""
@@ -60,12 +60,12 @@ class Daemon:
         sessions: set[asyncio.Task[None]] = set()
         failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def heard(error: BaseException) -> None:
+        def fail(error: BaseException) -> None:
             if not failed.done():
                 failed.set_exception(error)
 
         asked = awaited(stop.wait())
-        shards = awaited(self._shards(consumer, sessions, heard))
+        shards = awaited(self._shards(consumer, sessions, fail))
         try:
             await asyncio.wait((shards, failed, asked), return_when=asyncio.FIRST_COMPLETED)
             await consumer.close()
@@ -101,7 +101,7 @@ class Daemon:
         if reader.is_over:
             return
         process = await self._process()
-        session = ShardSession(reader, process, self._options.session, self._say, self._answered)
+        session = ShardSession(reader, process, self._options.session, self._say, self._note_answer)
         grace_s = 0.0
         try:
             await session.run()
@@ -122,7 +122,7 @@ class Daemon:
 
     # --- processes: one is always ready, so that a shard that comes does not wait for its start ---
 
-    def _answered(self) -> None:
+    def _note_answer(self) -> None:
         """Take note that the program works: it is worth having one more process."""
         self._works = True
         if self._spare is None:

@@ -126,7 +126,7 @@ class ProcessorProcess:
         return ProcessorGoneError(f"the processor's process has ended {how}", killed=status < 0)
 
     async def close(self, grace_s: float) -> None:
-        """Close the socket, by which the processor's loop ends, and see to it that the process does."""
+        """Close the socket, so that the processor's loop ends, and make sure that the process ends."""
         self._writer.close()
         with contextlib.suppress(ConnectionError):
             await self._writer.wait_closed()

@@ -132,7 +132,7 @@ def _consumer(given: _Properties, connection: ConnectionOptions) -> ConsumerOpti
         handoff=HandoffOptions() if drain_s is None else HandoffOptions(drain_deadline_s=drain_s),
         settling=SettlingOptions() if stalled_s is None else SettlingOptions(deadline_s=stalled_s),
         buffer=BufferOptions() if records_max is None else BufferOptions(batch_records_max=int(records_max)),
-        polling=_polling(given),
+        polling=_polling_options(given),
         fan_out=_fan_out(given),
         retry=Retry(failures_max=None),
     )
@@ -152,7 +152,7 @@ def _start(given: _Properties) -> StartingPosition:
     return StartingPosition.TRIM_HORIZON if word == "TRIM_HORIZON" else StartingPosition.LATEST
 
 
-def _polling(given: _Properties) -> PollingOptions:
+def _polling_options(given: _Properties) -> PollingOptions:
     idle_s = given.number("idleTimeBetweenReadsInMillis", least=200, per=1000)
     return PollingOptions() if idle_s is None else PollingOptions(interval_s=idle_s, idle_interval_s=max(idle_s, 1.0))
 
@@ -176,12 +176,12 @@ def _daemon(given: _Properties, *, target: str, shim: bool, on_error: OnError) -
     return DaemonOptions(
         target=target,
         shim=shim,
-        session=SessionOptions(on_error=on_error, **_chosen(session)),
-        **_chosen({"stop_s": given.number("shutdownGraceMillis", least=0, per=1000)}),
+        session=SessionOptions(on_error=on_error, **_set_options(session)),
+        **_set_options({"stop_s": given.number("shutdownGraceMillis", least=0, per=1000)}),
     )
 
 
-def _chosen(options: Mapping[str, float | None]) -> dict[str, Any]:
+def _set_options(options: Mapping[str, float | None]) -> dict[str, Any]:
     """Return the options that the file has; the others keep their defaults."""
     return {name: value for name, value in options.items() if value is not None}
 

@@ -19,7 +19,7 @@ def parse(text: str) -> dict[str, str]:
         value = line[name_end:].lstrip(_SPACE)
         if value[:1] in ("=", ":"):
             value = value[1:].lstrip(_SPACE)
-        found[_plain(line[:name_end])] = _plain(value)
+        found[_unescape(line[:name_end])] = _unescape(value)
     return found
 
 
@@ -51,7 +51,7 @@ def _end_of_name(line: str) -> int:
     return len(line)
 
 
-def _plain(text: str) -> str:
+def _unescape(text: str) -> str:
     def one(found: re.Match[str]) -> str:
         code = found[1]
         return chr(int(code[1:], 16)) if len(code) == 5 else _CHARACTERS.get(code, code)

@@ -42,7 +42,7 @@ class OnError(StrEnum):
 
 
 class SessionOptions(Options, frozen=True, kw_only=True):
-    """The options by which a processor is treated."""
+    """How a processor is treated."""
 
     on_error: OnError = OnError.RETRY
     answer_timeout_s: Annotated[float, Meta(gt=0)] | None = None
@@ -82,9 +82,9 @@ class ShardSession:
         self._batch: Batch[Record] | None = None
         self._newest: Checkpoint = reader.stored
         self._at_end = False
-        self._left = False
-        self._leaving: asyncio.Task[None] | None = None
-        self._gone: ProcessorGoneError | None = None
+        self._has_left = False
+        self._leave_task: asyncio.Task[None] | None = None
+        self._gone_error: ProcessorGoneError | None = None
         self.began = False
         """True once the processor was called, and has answered: it works at all."""
         self.progressed = False
@@ -97,7 +97,7 @@ class ShardSession:
             self._reader.listen(follower)
         try:
             await self._begin()
-            while (batch := await self._next()) is not None:
+            while (batch := await self._next_batch()) is not None:
                 if not await self._give(batch):
                     return
             if not self._reader.is_over:
@@ -107,8 +107,8 @@ class ShardSession:
         finally:
             with self._reader.host.lock:
                 self._reader.unlisten(follower)
-            if self._leaving is not None:
-                self._leaving.cancel()
+            if self._leave_task is not None:
+                self._leave_task.cancel()
             if self._batch is not None:
                 self._batch.nack()
 
@@ -129,7 +129,7 @@ class ShardSession:
         if raised is not None:
             raise ProcessorGoneError(f"the processor raised {raised} in initialize")
 
-    async def _next(self) -> Batch[Record] | None:
+    async def _next_batch(self) -> Batch[Record] | None:
         """Return the next records; None when the shard has no more, or the tenure is over."""
         while True:
             asking = awaited(self._reader.delivery.next_batch())
@@ -144,13 +144,13 @@ class ShardSession:
             finally:
                 drop(asking)
             async with self._turn:  # a process that has ended is asked too: the asking says how it ended
-                if not self._left or self._process.exited.done():
+                if not self._has_left or self._process.exited.done():
                     await self._ask(_records_message((), None))
 
     async def _give(self, batch: Batch[Record]) -> bool:
         """Let the processor have records. Return False where it was told to leave, and is not to have them."""
         async with self._turn:
-            if self._left:
+            if self._has_left:
                 batch.nack()
                 self.stays()
                 return False
@@ -175,7 +175,7 @@ class ShardSession:
         self._at_end = True
         while not self._reader.is_over:
             async with self._turn:
-                if self._left:  # it was told to leave, just before its shard turned out to have ended
+                if self._has_left:  # it was told to leave, just before its shard turned out to have ended
                     break
                 await self._ask({"action": "shardEnded"})
             if self._reader.stored.is_end:
@@ -193,18 +193,18 @@ class ShardSession:
 
     async def leave(self) -> None:
         """Tell the processor that the shard goes to another worker: this is the last chance to put a checkpoint."""
-        if self._leaving is None:
-            self._leaving = spawn(self._say_goodbye(), self._goodbye_failed)
+        if self._leave_task is None:
+            self._leave_task = spawn(self._say_goodbye(), self._goodbye_failed)
         # The drain that waits here may give up while the processor is in the middle of it, or the processor may die.
         # So the goodbye is a task of its own, which goes on.
-        await asyncio.wait((self._leaving,))
+        await asyncio.wait((self._leave_task,))
 
     async def _say_goodbye(self) -> None:
         async with self._turn:
             if self._at_end or not self._reader.ledger.draining:  # the processor knows already, or the shard stays
-                self._leaving = None
+                self._leave_task = None
                 return
-            self._left = True
+            self._has_left = True
             if self.began:
                 with contextlib.suppress(ProcessorGoneError):  # the next asking raises it again
                     await self._last_call({"action": "shutdownRequested"})
@@ -214,14 +214,14 @@ class ShardSession:
         checkpoint for is read again.
         """
         what = f"telling the processor that the shard goes has failed: {type(error).__name__}"
-        self._gone = ProcessorGoneError(what)
+        self._gone_error = ProcessorGoneError(what)
         self._say(f"{self._reader.shard_id}: {what}; it is ended, and the shard goes")
 
     def stays(self) -> None:
         """Take note that the shard does not go after all. A processor that was told to leave has finished: another one
         is to begin.
         """
-        if self._left and not self._reader.is_over:
+        if self._has_left and not self._reader.is_over:
             self._reader.let_go()
 
     async def _last_call(self, message: dict[str, Any]) -> None:
@@ -231,18 +231,20 @@ class ShardSession:
         """Send a message and serve the processor until it is done. Return what it raised, by name. When this has failed
         once, it fails again.
         """
-        if self._gone is not None:
-            raise self._gone
+        if self._gone_error is not None:
+            raise self._gone_error
         limits_s = [one for one in (timeout_s, self._options.answer_timeout_s) if one is not None]
         limit_s = min(limits_s, default=None)
         try:
             async with asyncio.timeout(limit_s):
                 return await self._talk(message)
         except TimeoutError:
-            self._gone = ProcessorGoneError(f"the processor has not answered {message['action']} within {limit_s:g} s")
-            raise self._gone from None
+            self._gone_error = ProcessorGoneError(
+                f"the processor has not answered {message['action']} within {limit_s:g} s"
+            )
+            raise self._gone_error from None
         except ProcessorGoneError as error:
-            self._gone = error
+            self._gone_error = error
             raise
 
     async def _talk(self, message: dict[str, Any]) -> str | None:
@@ -253,7 +255,7 @@ class ShardSession:
             answer = await self._process.receive()
             match answer:
                 case {"action": "checkpoint"}:
-                    await self._process.send(await self._checkpointed(answer))
+                    await self._process.send(await self._answer_checkpoint(answer))
                 case {"action": "raised", "error": str(error)}:
                     raised = error
                 case {"action": "status", "responseFor": str(done)} if done == action:
@@ -265,7 +267,7 @@ class ShardSession:
 
     # --- checkpoints ----------------------------------------------------------------------------
 
-    async def _checkpointed(self, asked: dict[str, Any]) -> dict[str, Any]:
+    async def _answer_checkpoint(self, asked: dict[str, Any]) -> dict[str, Any]:
         number, sub = asked.get("sequenceNumber"), asked.get("subSequenceNumber")
         number = None if number is None else str(number)
         error = await self._checkpoint(number, sub)

@@ -110,14 +110,14 @@ class NewestRecords:
         ends = (wish.until_s, None if wish.before is None else wish.before.arrived_ms / 1000 + 0.001)
         self._until_s = min((one for one in ends if one is not None), default=math.inf)
         self._end_s = self._until_s
-        self._found: dict[str, list[SeenRecord]] = {}
+        self._found_records: dict[str, list[SeenRecord]] = {}
         self._begins_s: dict[str, float] = {}
         """The times, by shard, from which on a shard was read to its end."""
 
     @property
     def records(self) -> list[SeenRecord]:
         """The records that were found, the newest first."""
-        every = (one for found in self._found.values() for one in found)
+        every = (one for found in self._found_records.values() for one in found)
         return heapq.nlargest(self._wish.limit, every, key=Mark.of)
 
     @property
@@ -135,7 +135,7 @@ class NewestRecords:
         # A record may have arrived after what is known of the service's time: that time bounds what is read, and not
         # what is wanted.
         end_s = self._end_s = min(now_s, self._until_s)
-        shards = self._chosen(listed)
+        shards = self._choose(listed)
         self.shards_left_out = max(0, len(shards) - SHARDS_MAX)
         shards = shards[:SHARDS_MAX]
         self._begins_s = {one.shard_id: end_s for one in shards}
@@ -148,7 +148,7 @@ class NewestRecords:
                 await self._read(shard, window_s, end_s)
 
             await side_by_side(look, reached, AT_ONCE_MAX)
-            if sum(map(len, self._found.values())) >= wish.limit or self._is_spent:
+            if sum(map(len, self._found_records.values())) >= wish.limit or self._is_spent:
                 break
         self.is_done = not self._is_spent
 
@@ -158,7 +158,7 @@ class NewestRecords:
         bytes_max = self._wish.bytes_max
         return self.searched >= SEARCHED_MAX or (bytes_max is not None and self.searched_bytes >= bytes_max)
 
-    def _chosen(self, listed: list[ListedShard]) -> list[ListedShard]:
+    def _choose(self, listed: list[ListedShard]) -> list[ListedShard]:
         wish = self._wish
         if wish.shard is not None and all(one.shard_id != wish.shard for one in listed):
             raise OptionError(f"the stream {self._stream} has no shard {wish.shard}")
@@ -174,15 +174,15 @@ class NewestRecords:
         """Find the shard's newest records of a window that ends at ``end_s``: all of them, or as many as are wanted."""
         span_s = window_s
         for _ in range(TRIES_MAX):
-            shorter_s = await self._once(shard, end_s - span_s, end_s)
+            shorter_s = await self._read_once(shard, end_s - span_s, end_s)
             if shorter_s is None and not self._is_spent:
                 self._begins_s[shard.shard_id] = min(self._begins_s[shard.shard_id], end_s - span_s)
-            enough = len(self._found.get(shard.shard_id, ())) >= self._wish.limit
+            enough = len(self._found_records.get(shard.shard_id, ())) >= self._wish.limit
             if self._is_spent or (shorter_s is None and (enough or span_s >= window_s)):
                 return
             span_s = shorter_s if shorter_s is not None else min(window_s, span_s * WIDER)
 
-    async def _once(self, shard: ListedShard, begin_s: float, end_s: float) -> float | None:
+    async def _read_once(self, shard: ListedShard, begin_s: float, end_s: float) -> float | None:
         """Read from the time on. Return None where the shard was read to the end; else, for a dense shard, the shorter
         span before the end in which enough records should be.
         """
@@ -194,12 +194,12 @@ class NewestRecords:
                 records = await user_records(view, page.records)
                 self.searched += len(records)
                 self.searched_bytes += sum(len(one.data) for one in page.records)
-                wanted = await self._wanted(records)
+                wanted = await self._select(records)
                 matched += len(wanted)
                 found = [*found, *wanted][-wish.limit :]
                 is_last = not page.millis_behind_latest or self._is_spent
-                if is_last or not self._found.get(shard.shard_id):
-                    self._found[shard.shard_id] = found  # until then a narrower window has the newer records
+                if is_last or not self._found_records.get(shard.shard_id):
+                    self._found_records[shard.shard_id] = found  # until then a narrower window has the newer records
                 if is_last:
                     return None
                 if not page.records:
@@ -207,14 +207,14 @@ class NewestRecords:
                 first_s = page.records[0].approximate_arrival_timestamp if first_s is None else first_s
                 last_s = page.records[-1].approximate_arrival_timestamp
                 if last_s > self._until_s:
-                    self._found[shard.shard_id] = found
+                    self._found_records[shard.shard_id] = found
                     return None
                 needed_s = wish.limit * DENSER * max(last_s - first_s, 0.001) / max(matched, 1)
                 if matched and 1.0 < end_s - last_s > needed_s:
                     return max(1.0, needed_s)
         return None
 
-    async def _wanted(self, records: Sequence[Record]) -> list[SeenRecord]:
+    async def _select(self, records: Sequence[Record]) -> list[SeenRecord]:
         """Return the records that are wanted, without what was decoded for the filter."""
         if self._decoding is None or (self._wish.matches is None and len(records) <= PART_RECORDS_MAX):
             return [one for one in map(SeenRecord, records) if self._wants(one)]

@@ -101,7 +101,7 @@ class RateKeeper:
                 self._asked_s[name] = now_s  # the newest stands last
             self.figures += len(part) * len(METRICS)
             try:
-                self._hours.update(await _asked(inspector, part))
+                self._hours.update(await _ask(inspector, part))
                 self._fault = None
             except ShardwayError as fault:
                 self._fault = fault
@@ -120,7 +120,7 @@ def figures_an_hour(streams: int) -> int:
     return round(min(streams, STREAMS_MAX) * len(METRICS) * HOUR_S / AGAIN_S)
 
 
-async def _asked(inspector: Inspector, names: Sequence[str]) -> dict[str, HourlyTraffic]:
+async def _ask(inspector: Inspector, names: Sequence[str]) -> dict[str, HourlyTraffic]:
     wanted = [FigureQuery("AWS/Kinesis", metric, {"StreamName": name}) for name in names for metric in METRICS]
     hour = await hour_of(inspector, wanted)
     rates = [_by_second(one, hour) for one in hour.found]

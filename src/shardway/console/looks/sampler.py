@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 GRACE_S = 15.0
-"""Seconds for which a page counts as open after it was loaded."""
+"""How many seconds a page counts as open after it was loaded."""
 TOPICS_MAX = 400
 FULL = "open pages look at too many things at once: close some, or try again in some seconds"
 AT_ONCE_MAX = 8
@@ -59,7 +59,7 @@ class Sample(Generic[T]):
     """Seconds between the sample and the page's asking for it; None: there is no sample yet."""
 
 
-class _Kept:
+class _Entry:
     def __init__(self, topic: Topic[Any]) -> None:
         self.topic = topic
         self.value: Any = None
@@ -77,10 +77,10 @@ class Sampler:
     def __init__(self, inspector: Inspector, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._inspector = inspector
         self._clock = clock
-        self._kept: dict[tuple[str, ...], _Kept] = {}
+        self._entries: dict[tuple[str, ...], _Entry] = {}
         self._holds: Counter[tuple[str, ...]] = Counter()
         self._slots = asyncio.Semaphore(AT_ONCE_MAX)
-        self._changed = asyncio.Event()
+        self._change = asyncio.Event()
 
     @property
     def service_s(self) -> float:
@@ -99,7 +99,7 @@ class Sampler:
 
     def newest(self, topic: Topic[T]) -> T | None:
         """Return what was seen last of a topic, without a new look."""
-        kept = self._kept.get(topic.key)
+        kept = self._entries.get(topic.key)
         found: T | None = None if kept is None else kept.value
         return found
 
@@ -121,55 +121,57 @@ class Sampler:
 
     def versions(self, topics: Iterable[Topic[Any]]) -> tuple[int, ...]:
         """Return numbers that change with each look at any of the topics."""
-        return tuple(self._kept[topic.key].version if topic.key in self._kept else 0 for topic in topics)
+        return tuple(self._entries[topic.key].version if topic.key in self._entries else 0 for topic in topics)
 
     @property
     def change(self) -> asyncio.Event:
         """The event that is set at the end of the next look. Take it before the versions that the browser gets: an
         event that is taken afterwards misses a look, or the end, that came while the answer was written.
         """
-        return self._changed
+        return self._change
 
     def wake(self) -> None:
         """End all waiting for a change."""
-        changed, self._changed = self._changed, asyncio.Event()
+        changed, self._change = self._change, asyncio.Event()
         changed.set()
 
     async def close(self) -> None:
         """Stop looking at topics."""
-        await give_up(*[kept.task for kept in self._kept.values() if kept.task is not None])
+        await give_up(*[kept.task for kept in self._entries.values() if kept.task is not None])
 
-    def _begin(self, topic: Topic[Any], for_s: float = 0.0) -> _Kept | None:
+    def _begin(self, topic: Topic[Any], for_s: float = 0.0) -> _Entry | None:
         """Begin to look at a topic. None: open pages hold as many topics as there may be."""
-        kept = self._kept.get(topic.key)
+        kept = self._entries.get(topic.key)
         if kept is None:
             if not self._has_room():
                 return None
-            kept = self._kept[topic.key] = _Kept(topic)
+            kept = self._entries[topic.key] = _Entry(topic)
         kept.wanted_until_s = max(kept.wanted_until_s, self._clock() + for_s)
         if kept.task is None:
-            kept.task = spawn(self._keep(kept), logged("a look of the console failed", lambda: _over(kept)))
+            kept.task = spawn(self._keep(kept), logged("a look of the console failed", lambda: _end_look(kept)))
         return kept
 
     def _has_room(self) -> bool:
         """Make room for one more topic, and return whether there is some. The topics that no page looks at go first,
         then those whose page was only just loaded, the oldest first; those that open pages hold stay.
         """
-        if len(self._kept) < TOPICS_MAX:
+        if len(self._entries) < TOPICS_MAX:
             return True
         loose = [
-            (one.task is not None, one.wanted_until_s, key) for key, one in self._kept.items() if not self._holds[key]
+            (one.task is not None, one.wanted_until_s, key)
+            for key, one in self._entries.items()
+            if not self._holds[key]
         ]
         if not loose:
             return False
-        gone = self._kept.pop(min(loose)[2])
+        gone = self._entries.pop(min(loose)[2])
         if gone.task is not None:
             gone.task.cancel()
         gone.fault = gone.fault or FULL
         gone.looked.set()
         return True
 
-    async def _keep(self, kept: _Kept) -> None:
+    async def _keep(self, kept: _Entry) -> None:
         while self._holds[kept.topic.key] > 0 or kept.wanted_until_s > self._clock():
             began_s = self._clock()
             async with self._slots:
@@ -177,7 +179,7 @@ class Sampler:
             await asyncio.sleep(max(1.0, kept.topic.interval_s - (self._clock() - began_s)))
         kept.task = None
 
-    async def _look(self, kept: _Kept) -> None:
+    async def _look(self, kept: _Entry) -> None:
         try:
             kept.value = await kept.topic.load(self._inspector.make_sibling())
             kept.at_s, kept.fault = self._clock(), None
@@ -188,7 +190,7 @@ class Sampler:
         self.wake()
 
 
-def _over(kept: _Kept) -> None:
+def _end_look(kept: _Entry) -> None:
     kept.task, kept.fault = None, "the look failed by a mistake in the console: its log has more"
     kept.looked.set()
 

@@ -25,7 +25,7 @@ The alarms that Shardway's guides set up have the same two steps.
 _SICK = {
     State.GONE, State.UNOWNED, State.STOPPED, State.REWOUND, State.STALLED, State.FAR_BEHIND, State.FALLING_BEHIND,
 }  # fmt: skip
-_WELL = {State.OK, State.ENDED, State.CATCHING_UP}
+_WELL_STATES = {State.OK, State.ENDED, State.CATCHING_UP}
 
 
 class Urgency(IntEnum):
@@ -45,7 +45,7 @@ class Standing(NamedTuple):
     used: float | None
     """The part of the retention that the worst shard's lag has used, from 0 to 1; None: it is not known."""
     slope: float | None
-    """Seconds by which the worst shard's lag grows in each second; None: no trend is known yet."""
+    """By how many seconds the worst shard's lag grows in each second; None: no trend is known yet."""
     rank: int
     """The place of the verdict among all verdicts, the worst the largest."""
 
@@ -80,7 +80,7 @@ def standing_of(report: LagReport | None) -> Standing:
     """Return how the application of a report stands."""
     if report is None:
         return NOT_SEEN
-    used = _used(report)
+    used = _used_retention(report)
     need = need_of(report.state, report.behind_s)
     if used is not None and used >= USED_WARN:
         need = max(need, Urgency.SICK if used >= USED_BAD else Urgency.WATCH)
@@ -95,14 +95,14 @@ def need_of(state: State, behind_s: float | None) -> Urgency:
     """
     if state in _SICK:
         return Urgency.SICK
-    if state in _WELL:
+    if state in _WELL_STATES:
         return Urgency.WELL
     if state is State.UNKNOWN:
         return Urgency.OPEN if behind_s is None or behind_s <= OK_S else Urgency.WATCH
     return Urgency.WATCH
 
 
-def _used(report: LagReport) -> float | None:
+def _used_retention(report: LagReport) -> float | None:
     """Return the largest part of the retention that any shard has used; None: no shard shows it."""
     if any(one.may_have_lost for one in report.shards):
         return 1.0

@@ -46,7 +46,7 @@ CHARACTER_BYTES = 4
 READINGS_MAX = 16
 BASKETS_MAX = 64
 LEFT_S = 20.0
-"""Seconds for which a basket waits for a browser that lost its connection."""
+"""How many seconds a basket waits for a browser that lost its connection."""
 
 
 class Basket:
@@ -68,7 +68,7 @@ class Basket:
         self.test = test
         """What chooses among the records; None: all are wanted."""
         self._payloads = payloads
-        self._held: deque[Held] = deque()
+        self._held_records: deque[Held] = deque()
         self.held_bytes = 0
         """The bytes of what the basket holds, about."""
 
@@ -82,10 +82,12 @@ class Basket:
         if held is None:
             return
         self.matched += 1
-        self._held.append(held)
+        self._held_records.append(held)
         self.held_bytes += _bytes_of(held)
-        while len(self._held) > BASKET_RECORDS_MAX or (self.held_bytes > BASKET_BYTES_MAX and len(self._held) > 1):
-            self.held_bytes -= _bytes_of(self._held.popleft())
+        while len(self._held_records) > BASKET_RECORDS_MAX or (
+            self.held_bytes > BASKET_BYTES_MAX and len(self._held_records) > 1
+        ):
+            self.held_bytes -= _bytes_of(self._held_records.popleft())
             self.lost += 1
         self.filled.set()
 
@@ -97,27 +99,27 @@ class Basket:
 
     def take(self) -> list[Held]:
         """Take all out of the basket. `rows` makes rows of it."""
-        held, self._held, self.held_bytes = list(self._held), deque(), 0
+        held, self._held_records, self.held_bytes = list(self._held_records), deque(), 0
         self.filled.clear()
         return held
 
     def put_back(self, held: list[Held]) -> None:
         """Put back what `take` has taken, before what came since: the connection that took it has been replaced."""
-        self._held.extendleft(reversed(held))
+        self._held_records.extendleft(reversed(held))
         self.held_bytes += sum(map(_bytes_of, held))
         self.filled.set()
 
 
 def rows(held: list[Held], payloads: Payloads) -> list[Row]:
     """Return the rows of what a basket held. It decodes records: call it in a thread."""
-    return [one if isinstance(one, Row) else payloads.row(payloads.masked(_bare(one))) for one in held]
+    return [one if isinstance(one, Row) else payloads.row(payloads.masked(_without_value(one))) for one in held]
 
 
 def _row_of(masked: SeenRecord, test: Callable[[SeenRecord], bool], payloads: Payloads) -> Row | None:
     return payloads.row(masked) if test(masked) else None
 
 
-def _bare(record: SeenRecord) -> SeenRecord:
+def _without_value(record: SeenRecord) -> SeenRecord:
     """Return the record without the value that it keeps once it was decoded."""
     return SeenRecord(record.record)
 
@@ -149,13 +151,13 @@ class Tails:
         self._decoding = decoding
         self._payloads = payloads
         self._clock = clock
-        self._shared: dict[Key, _SharedTail] = {}
+        self._shared_tails: dict[Key, _SharedTail] = {}
         self._by_browser: dict[str, tuple[Basket, Key]] = {}
 
     @property
     def readings(self) -> int:
         """The number of readings that go on."""
-        return len(self._shared)
+        return len(self._shared_tails)
 
     def basket_of(self, browser: str) -> Basket | None:
         """Return the basket of a browser that was here a moment ago."""
@@ -173,15 +175,17 @@ class Tails:
         self._sweep()
         shared_by = "" if Goal(at).begin(0.0)[0].type == "LATEST" else browser
         key = (stream, at, shards, shared_by)
-        if len(self._by_browser) >= BASKETS_MAX or (key not in self._shared and len(self._shared) >= READINGS_MAX):
+        if len(self._by_browser) >= BASKETS_MAX or (
+            key not in self._shared_tails and len(self._shared_tails) >= READINGS_MAX
+        ):
             raise OptionError("too many live tails are open: close one")
         self.drop(browser)
         basket = Basket(test, self._payloads)
         self._by_browser[browser] = basket, key
-        shared = self._shared.get(key)
+        shared = self._shared_tails.get(key)
         if shared is None:
-            shared = self._shared[key] = _SharedTail()
-            shared.task = spawn(self._read(key, shared), logged("a live tail failed", lambda: self._ended(key, shared)))
+            shared = self._shared_tails[key] = _SharedTail()
+            shared.task = spawn(self._read(key, shared), logged("a live tail failed", lambda: self._end(key, shared)))
         shared.baskets.add(basket)
         return basket
 
@@ -195,10 +199,10 @@ class Tails:
         if found is None:
             return
         found[0].taken_over()
-        if (shared := self._shared.get(found[1])) is not None:
+        if (shared := self._shared_tails.get(found[1])) is not None:
             shared.baskets.discard(found[0])
             if found[1][-1]:  # a reading of its own: it ends, and one that begins anew is not to go on where it stood
-                del self._shared[found[1]]
+                del self._shared_tails[found[1]]
 
     def wake(self) -> None:
         """End all waiting for records."""
@@ -207,7 +211,7 @@ class Tails:
 
     async def close(self) -> None:
         """End all live tails."""
-        await give_up(*[one.task for one in self._shared.values() if one.task is not None])
+        await give_up(*[one.task for one in self._shared_tails.values() if one.task is not None])
 
     def _sweep(self) -> None:
         now_s = self._clock()
@@ -229,7 +233,7 @@ class Tails:
         except ShardwayError as fault:
             why = fault_text(fault)
         finally:
-            self._ended(key, shared, why)
+            self._end(key, shared, why)
             await give_up(following, watching)
 
     async def _deliver(self, pages: AsyncGenerator[SeenPage, None], shared: _SharedTail) -> None:
@@ -242,12 +246,12 @@ class Tails:
                         for basket in baskets:
                             basket.put(record)
                     continue
-                async with contextlib.aclosing(self._chosen(page, choosing)) as found:
+                async with contextlib.aclosing(self._choose(page, choosing)) as found:
                     async for record, row_of in found:
                         for basket in baskets:
                             basket.put(record if basket.test is None else row_of[basket])
 
-    async def _chosen(
+    async def _choose(
         self, page: SeenPage, choosing: list[Basket]
     ) -> AsyncGenerator[tuple[SeenRecord, dict[Basket, Row | None]], None]:
         looks = self._decoding.each(page, lambda record: self._look(record, choosing))
@@ -266,7 +270,7 @@ class Tails:
             wanted = basket.test(masked)
             row = self._payloads.row(masked) if wanted and row is None else row
             found[basket] = row if wanted else None
-        return _bare(record), found
+        return _without_value(record), found
 
     async def _until_left(self, shared: _SharedTail, inspector: Inspector) -> None:
         while shared.baskets:
@@ -275,9 +279,9 @@ class Tails:
                 basket.note = "; ".join(one.told for one in inspector.missing) or None
             self._sweep()
 
-    def _ended(self, key: Key, shared: _SharedTail, fault: str = "the reading failed") -> None:
-        if self._shared.get(key) is shared:
-            del self._shared[key]
+    def _end(self, key: Key, shared: _SharedTail, fault: str = "the reading failed") -> None:
+        if self._shared_tails.get(key) is shared:
+            del self._shared_tails[key]
         for basket in shared.baskets:
             basket.fault = fault
             basket.filled.set()

@@ -32,11 +32,11 @@ def reading_of(reports: Iterable[ApplicationReport], stream: str, now: dt.dateti
 
     ``now`` is the service's time; a worker of the KCL dates its row by its own clock.
     """
-    found = [one for one in (_reading(report, stream, now) for report in reports) if one is not None]
+    found = [one for one in (_take_reading(report, stream, now) for report in reports) if one is not None]
     return max(found, key=lambda one: one.bytes_per_s, default=None)
 
 
-def _reading(report: ApplicationReport, stream: str, now: dt.datetime) -> Reading | None:
+def _take_reading(report: ApplicationReport, stream: str, now: dt.datetime) -> Reading | None:
     application = report.application
     fresh = {
         one.worker_id

@@ -115,7 +115,7 @@ def topics(console: Console, request: Request) -> list[Topic[Any]]:
 
 async def doctor(request: Request) -> Response:
     """Show the known symptoms of an application and its stream."""
-    context, snapshot = await _examined(request)
+    context, snapshot = await _examine(request)
     report = None if snapshot is None else examine(snapshot)
     if not context["name"] and not context["stream"]:
         context = {**context, **await _unwell(console_of(request)), "live": "page=overview"}
@@ -128,13 +128,13 @@ async def _unwell(console: Console) -> dict[str, Any]:
     needs = [(line, line.standing.need) for line in lines]
     unwell = [line for line, need in needs if need in (Urgency.SICK, Urgency.WATCH) or line.view.fault is not None]
     return {
-        "unwell": [(line, _why(line)) for line in unwell],
+        "unwell": [(line, _reason(line)) for line in unwell],
         "unseen": sum(need is Urgency.OPEN for _, need in needs),
         "well": sum(need is Urgency.WELL for _, need in needs),
     }
 
 
-def _why(line: Line) -> str:
+def _reason(line: Line) -> str:
     if line.report is None:
         return line.view.fault or ""
     order = list(State)
@@ -146,7 +146,7 @@ def _why(line: Line) -> str:
 
 async def cost(request: Request) -> Response:
     """Show what a stream, its readers, leases and metrics cost, and what would cost less."""
-    context, snapshot = await _examined(request)
+    context, snapshot = await _examine(request)
     report = None if snapshot is None else cost_of(snapshot, prices_from())
     return rendered(
         request, "cost.html", {**context, **_own_cost(console_of(request)), "title": "Cost", "report": report}
@@ -165,7 +165,7 @@ def _own_cost(console: Console) -> dict[str, Any]:
     }
 
 
-async def _examined(request: Request) -> tuple[dict[str, Any], Snapshot | None]:
+async def _examine(request: Request) -> tuple[dict[str, Any], Snapshot | None]:
     """Return what the visitor chose, and the newest snapshot of it."""
     console = console_of(request)
     name, stream = request.query_params.get("app", "").strip(), request.query_params.get("stream", "").strip()

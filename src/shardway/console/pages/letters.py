@@ -62,9 +62,9 @@ async def letters(request: Request) -> Response:
     where, error_type = query.get("place", ""), query.get("error")
     found = groups = chosen = None
     if where:
-        _known(console, where)
+        _require_known(console, where)
         found = await _read(console, where)
-        groups = _grouped(found.letters)
+        groups = _group(found.letters)
         if error_type is not None:
             stream = query.get("stream", "")
             chosen = next((one for one in groups if (one.stream, one.error_type) == (stream, error_type)), None)
@@ -90,7 +90,7 @@ async def replay_letters(request: Request) -> Response:
     console, form = console_of(request), form_of(request)
     where, error_type, stream = form.get("place", ""), form.get("error", ""), form.get("stream", "")
     to = form.get("to", "").strip()
-    _known(console, where)
+    _require_known(console, where)
     if not to or form.get("confirm", "").strip() != to:
         raise PageError(400, "Write the name of the stream twice: where the records go, and to confirm it.")
     found = await _read(console, where)
@@ -99,22 +99,22 @@ async def replay_letters(request: Request) -> Response:
         raise PageError(409, "The letters have changed since you looked: look again.")
 
     async def do() -> dict[str, int]:
-        return await _replayed(console, chosen, to)
+        return await _replay(console, chosen, to)
 
     target = {"place": where, "error": error_type, "of_stream": stream, "to": to}
     write = Write("letters.replayed", "Replay of dead letters", target, after={"letters": len(chosen)})
     return await written(request, write, do, back=link("letters", place=where))
 
 
-async def _replayed(console: Console, chosen: list[Letter], to: str) -> dict[str, int]:
-    async def each() -> AsyncIterator[Letter | BadLetter]:
+async def _replay(console: Console, chosen: list[Letter], to: str) -> dict[str, int]:
+    async def chosen_letters() -> AsyncIterator[Letter | BadLetter]:
         for one in chosen:
             yield one
 
     producer: Producer[Any] = Producer(sink_for(to, console.connection))
     async with producer:
         done = await replay(
-            each(),
+            chosen_letters(),
             ToStream(producer),
             of={one.stream for one in chosen},  # one group, whose stream the visitor saw and sent
             open_source=lambda name: source_for(name, console.connection),
@@ -133,7 +133,7 @@ async def _replayed(console: Console, chosen: list[Letter], to: str) -> dict[str
     return told
 
 
-def _known(console: Console, where: str) -> None:
+def _require_known(console: Console, where: str) -> None:
     """Refuse a place that the console was not started with: a browser must name no files."""
     if where not in console.settings.letters:
         raise PageError(404, "The console was not started with this place of dead letters (--letters).")
@@ -181,7 +181,7 @@ def _of_file(path: Path) -> list[Letter | BadLetter]:
     return found
 
 
-def _grouped(letters: list[Letter]) -> list[Group]:
+def _group(letters: list[Letter]) -> list[Group]:
     found: dict[tuple[str, str], Group] = {}
     for one in letters:
         key = (one.stream, one.error_type)

@@ -60,7 +60,7 @@ async def overview(request: Request) -> Response:
     text = request.query_params.get("q", "").strip()
     lines = [line for line in await lines_of(console) if text in line.found.name or text in (line.stream or "")]
     lines.sort(key=urgency)
-    names = _rated(console)
+    names = _rated_streams(console)
     rates = (await console.sampler.sample(console.topics.rates(names))).value if names else None
     shown = [one for one in (streams.value.report.streams if streams.value else []) if text in one.name]
     readers: dict[str, list[str]] = {}
@@ -75,7 +75,7 @@ async def overview(request: Request) -> Response:
         "lines": lines,
         "totals": totals_of((line.standing, line.report) for line in lines),
         "rates": rates,
-        "readings": (readings := _unmeasured(readings_of(console, lines), rates)),
+        "readings": (readings := _readings_without_figures(readings_of(console, lines), rates)),
         "read_bytes": sum(one.bytes_per_s for one in readings.values()),
         "rate_fault": None if rates is None or rates.fault is None else fault_text(rates.fault),
         "lags": {(line.found.name, line.stream): _lags(console, line) for line in lines},
@@ -97,8 +97,8 @@ def readings_of(console: Console, lines: Iterable[Line]) -> dict[str, Reading]:
     return {stream: one for stream, one in found.items() if one is not None}
 
 
-def _unmeasured(readings: dict[str, Reading], rates: Rates | None) -> dict[str, Reading]:
-    """Return the readings of streams of which CloudWatch has no figure."""
+def _readings_without_figures(readings: dict[str, Reading], rates: Rates | None) -> dict[str, Reading]:
+    """Return the readings of streams that CloudWatch has no figure of."""
     known = {} if rates is None else rates.hours
     return {name: one for name, one in readings.items() if name not in known or not known[name].is_known}
 
@@ -106,7 +106,7 @@ def _unmeasured(readings: dict[str, Reading], rates: Rates | None) -> dict[str, 
 def topics(console: Console, request: Request) -> list[Topic[Any]]:
     """Return the topics that the page looks at, by what is known so far."""
     found: list[Topic[Any]] = [console.topics.streams(), console.topics.applications()]
-    if names := _rated(console):
+    if names := _rated_streams(console):
         found.append(console.topics.rates(names))
     for application, stream in pairs(console):
         found.append(console.topics.application(application.name))
@@ -115,7 +115,7 @@ def topics(console: Console, request: Request) -> list[Topic[Any]]:
     return found
 
 
-def _rated(console: Console) -> list[str]:
+def _rated_streams(console: Console) -> list[str]:
     """Return the streams whose rates the overview shows, by what is known so far."""
     seen = console.sampler.newest(console.topics.streams())
     return [one.name for one in seen.report.streams[:RATED_MAX]] if seen is not None else []
@@ -160,7 +160,7 @@ def streams_of(console: Console, application: str) -> list[str]:
 
 
 def urgency(line: Line) -> tuple[int, int, float, str]:
-    """Return the key by which lines stand in the order of their need."""
+    """Return the key that sorts lines by their need."""
     standing, report = line.standing, line.report
     loses_s = float("inf") if report is None or report.loses_in_s is None else report.loses_in_s
     return -standing.need, -standing.rank, loses_s, line.found.name

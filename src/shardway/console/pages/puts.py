@@ -33,11 +33,11 @@ KEY_CHARACTERS_MAX = 256
 DATA_BYTES_MAX = 128 * 1024
 """The data that the form takes. A whole form has at most 256 KiB, in which a byte may take three."""
 ENCODINGS = {"text": "text", "json": "JSON, which is checked", "base64": "base64"}
-_ONCE = RetryPolicy(attempts_max=1)
+_ONE_ATTEMPT = RetryPolicy(attempts_max=1)
 """A put that was sent again after no answer could put the record twice: the page says that it is not known."""
 
 
-class _Put(msgspec.Struct):
+class _PutAnswer(msgspec.Struct):
     shard_id: str = msgspec.field(name="ShardId")
     sequence_number: str = msgspec.field(name="SequenceNumber")
 
@@ -99,9 +99,9 @@ async def _put(console: Console, name: str, key: str, data: bytes) -> dict[str, 
     named = {"StreamARN": stream.arn} if stream.arn is not None else {"StreamName": stream.short}
     body = msgspec.json.encode({**named, "PartitionKey": key, "Data": data})
     async with Wire(console.connection) as wire:
-        answer = await wire.call("kinesis", "PutRecord", body, retry=_ONCE, stream_arn=stream.arn)
+        answer = await wire.call("kinesis", "PutRecord", body, retry=_ONE_ATTEMPT, stream_arn=stream.arn)
     with reading("PutRecord"):
-        found = msgspec.json.decode(answer, type=_Put)
+        found = msgspec.json.decode(answer, type=_PutAnswer)
     return {"shard": found.shard_id, "sequence_number": found.sequence_number}
 
 

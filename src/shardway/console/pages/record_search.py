@@ -36,7 +36,7 @@ WHOLE_BYTES_MAX = 16 * 1024
 WHOLE_CHARACTERS_MAX = 1024 * 1024
 """The characters that all rows of a list hold so."""
 SEARCH_S = 6.0
-"""Seconds for which a page searches; then it shows what it found, and how far it came."""
+"""How many seconds a page searches; then it shows what it found, and how far it came."""
 
 
 class RecordRow(NamedTuple):

@@ -22,14 +22,14 @@ def _gate(request: Request) -> Gate:
 
 async def sign_in_page(request: Request) -> Response:
     """Show the form for the token."""
-    following = _following(request.query_params.get("next", ""))
+    following = _next_path(request.query_params.get("next", ""))
     return rendered(request, "sign_in.html", {"title": "Sign in", "following": following, "wrong": False})
 
 
 async def sign_in(request: Request) -> Response:
     """Sign a browser in by the token, or by a one-time token."""
     form, gate = form_of(request), _gate(request)
-    given, following = form.get("token", "").strip(), _following(form.get("next", ""))
+    given, following = form.get("token", "").strip(), _next_path(form.get("next", ""))
     audit, peer = console_of(request).audit, request.client.host if request.client is not None else ""
     launch = gate.sessions.launched(given)
     role = gate.role_of(given) if launch is None else launch.role
@@ -80,7 +80,7 @@ async def audit_page(request: Request) -> Response:
     return rendered(request, "audit.html", {"title": "Audit log", "entries": entries})
 
 
-def _following(path: str) -> str:
+def _next_path(path: str) -> str:
     """Return where the browser goes after signing in: a path of the console, and never another site."""
     if not path:
         return "/"

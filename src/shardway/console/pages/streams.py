@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 FIRST_LOOK_S = 5.0
 RATES_WAIT_S = 0.5
-"""Seconds for which the page waits for CloudWatch. Figures that come later show when the page is refreshed."""
+"""How many seconds the page waits for CloudWatch. Figures that come later show when the page is refreshed."""
 HEAT_S_MAX = 3600.0
 ROWS_MAX = 1_000
 
@@ -35,7 +35,7 @@ async def stream(request: Request) -> Response:
         raise NotFoundError("ResourceNotFoundException", f"there is no stream {name}")
     heat_text = request.query_params.get("heat", "")
     heat = None
-    if (since_s := _since(heat_text)) is not None:
+    if (since_s := _heat_start(heat_text)) is not None:
         topic = console.topics.heat(name, since_s, show_keys=console.payloads.key_shown)
         heat = await console.sampler.sample(topic, wait_s=FIRST_LOOK_S)
     by_shard = {one.shard_id: one for one in heat.value.shards} if heat is not None and heat.value is not None else {}
@@ -74,12 +74,12 @@ def topics(console: Console, request: Request) -> list[Topic[Any]]:
     found: list[Topic[Any]] = [console.topics.stream(name), console.topics.rates([name])]
     readers = [application for application, stream in overview.pairs(console) if stream == name]
     found += [console.topics.application(one.name) for one in readers]
-    if (since_s := _since(request.query_params.get("heat", ""))) is not None:
+    if (since_s := _heat_start(request.query_params.get("heat", ""))) is not None:
         found.append(console.topics.heat(name, since_s, show_keys=console.payloads.key_shown))
     return found
 
 
-def _since(text: str) -> float | None:
+def _heat_start(text: str) -> float | None:
     if not text:
         return None
     found = span_s(text)

@@ -39,10 +39,10 @@ class Answering:
         """Send a message of the answer, with what every answer carries."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            message = {**message, "headers": [*self._with(message.get("headers", []))]}
+            message = {**message, "headers": [*self._add_headers(message.get("headers", []))]}
         await self._send(message)
 
-    def _with(self, headers: Any) -> list[tuple[bytes, bytes]]:
+    def _add_headers(self, headers: Any) -> list[tuple[bytes, bytes]]:
         given = {name.lower() for name, _ in headers}
         added = [*HEADERS, (b"cache-control", b"no-store")]
         if self._strict_transport:

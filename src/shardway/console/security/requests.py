@@ -63,7 +63,7 @@ class GateRequest:
         """Return a ``receive`` that gives the application the body that was read already."""
         body, self._body = self._body, None
 
-        async def again() -> Message:
+        async def receive_again() -> Message:
             nonlocal body
             if body is None:
                 return await receive()
@@ -71,7 +71,7 @@ class GateRequest:
             body = None
             return message
 
-        return again
+        return receive_again
 
 
 async def _body(receive: Receive) -> bytes:

@@ -1,4 +1,4 @@
-"""Keep the sessions of browsers, and the links by which a session begins."""
+"""Keep the sessions of browsers, and the links that begin a session."""
 
 from __future__ import annotations
 
