@@ -117,7 +117,7 @@ def test_a_web_page_is_refused(wire: Wire, headers: dict[str, str]) -> None:
 def test_only_this_machine_is_answered(local: LocalKinesis, peer: str, status: bytes) -> None:
     from shardway.local.answers import Answers
 
-    answer = Control(local._running(), Answers(local.clock.now))(
+    answer = Control(local._running_server(), Answers(local.clock.now))(
         Request(b"GET", b"/_shardway/health", {b"host": b"localhost:1"}, b"", True, peer)
     )
     assert answer.head.split()[1] == status

@@ -245,7 +245,7 @@ def test_connections_that_say_nothing_are_closed_at_the_stop() -> None:
         begun.send(PREFACE[:5])
         wire.send(PREFACE[:1])
         deadline = time.monotonic() + TIMEOUT_S
-        while len(service._running()._connections) < 2:
+        while len(service._running_server()._connections) < 2:
             assert time.monotonic() < deadline
             time.sleep(0.001)
         service.stop()

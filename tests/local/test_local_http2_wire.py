@@ -320,7 +320,7 @@ def test_streams_over_the_announced_number_are_refused(release: threading.Event)
 
 
 def works_on(served: Any, count: int) -> bool:
-    working: int = served._working
+    working: int = served._work_count
     return working == count
 
 
@@ -335,7 +335,7 @@ def test_a_client_that_takes_back_one_request_after_the_other_is_refused_while_t
         with pytest.raises(ResetError, match="REFUSED_STREAM"):
             wire.reply(ask(wire, b"next"))
         release.set()
-        eventually(lambda: served._working == 0)
+        eventually(lambda: served._work_count == 0)
         assert wire.reply(ask(wire, b"next")).status == 200
 
 
@@ -434,7 +434,7 @@ def test_a_client_that_says_goodbye_gets_what_it_asked_for_and_has_an_end(releas
         waiting, endless = ask(wire, b"held"), ask(wire, b"endless")
         wire.until(lambda: endless in wire.heads)
         wire.socket.sendall(frame(GOODBYE, 0, bytes(8)))
-        eventually(lambda: served._leaving)
+        eventually(lambda: served._is_leaving)
         with pytest.raises(ResetError, match="CANCEL"):
             wire.reply(endless)
         release.set()

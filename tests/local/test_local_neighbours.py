@@ -128,7 +128,7 @@ def test_moto_says_how_long_it_took_to_start(local: LocalKinesis) -> None:
     client = client_of(local.endpoint_url, "cloudwatch")
     client.put_metric_data(**METRIC)
     client.close()
-    described = local._running().neighbours.describe()
+    described = local._running_server().neighbours.describe()
     assert described["moto_start_s"] > 0
     assert described["endpoints"]["cloudwatch"].startswith("http://127.0.0.1:")
     assert described["endpoints"]["dynamodb"] is None, "the service itself answers"
@@ -139,7 +139,7 @@ def test_dynamodb_needs_no_moto() -> None:
         client = client_of(local.endpoint_url, "dynamodb")
         assert client.list_tables()["TableNames"] == []
         client.close()
-        assert local._running().neighbours.describe()["moto_start_s"] is None
+        assert local._running_server().neighbours.describe()["moto_start_s"] is None
 
 
 def test_an_answer_has_the_checksum_that_sdks_look_for(local: LocalKinesis) -> None:
@@ -394,7 +394,7 @@ def test_moto_ends_with_the_service() -> None:
         client = client_of(local.endpoint_url, "cloudwatch")
         client.list_metrics()
         client.close()
-        process = local._running().neighbours._moto._process
+        process = local._running_server().neighbours._moto._process
         assert process is not None
     deadline = time.monotonic() + 10
     while process.returncode is None and time.monotonic() < deadline:

@@ -157,4 +157,4 @@ def test_regions_are_bounded_and_a_call_without_one_is_for_the_home_region(local
         health: Any = wire.call(request_bytes(method="GET", path="/_shardway/health")).json()
     assert len(health["regions"]) == REGIONS_MAX
     assert health["regions"][HOME] == 1
-    assert len(list(local._running().regions)) == REGIONS_MAX
+    assert len(list(local._running_server().regions)) == REGIONS_MAX

@@ -380,7 +380,7 @@ def test_nothing_is_left_of_closed_subscriptions(world: World, fan: Fan) -> None
         fan.subscribe().close()
         world.advance(5)
     assert shard.watchers == []
-    assert len(world.model.subscriptions._last) == 1
+    assert len(world.model.subscriptions._last_subscriptions) == 1
 
 
 def test_limits_of_fan_out() -> None:

@@ -26,7 +26,7 @@ _REASONS = {
     500: b"Internal Server Error",
     503: b"Service Unavailable",
 }
-_EXPOSED = b"x-amzn-RequestId,x-amzn-ErrorType,x-amz-request-id,x-amz-id-2,x-amzn-ErrorMessage,Date"
+_EXPOSED_HEADERS = b"x-amzn-RequestId,x-amzn-ErrorType,x-amz-request-id,x-amz-id-2,x-amzn-ErrorMessage,Date"
 
 
 def http_date(epoch_s: int) -> bytes:
@@ -134,7 +134,7 @@ def cors_lines(request: Request) -> bytes:
     """Return header lines for an answer to a browser ("" for all other clients)."""
     if b"origin" not in request.headers:
         return b""
-    return b"Access-Control-Allow-Origin: *\r\nAccess-Control-Expose-Headers: %b\r\n" % _EXPOSED
+    return b"Access-Control-Allow-Origin: *\r\nAccess-Control-Expose-Headers: %b\r\n" % _EXPOSED_HEADERS
 
 
 def content_type(request: Request) -> bytes:

@@ -54,14 +54,14 @@ def answer_to_cbor(body: bytes) -> bytes:
     """Return a JSON answer as CBOR; an empty answer stays empty."""
     if not body:
         return body
-    return encode(_typed(msgspec.json.decode(body)))
+    return encode(_with_types(msgspec.json.decode(body)))
 
 
-def _typed(value: Any) -> Any:
+def _with_types(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _member(name, member) for name, member in value.items() if member is not None}
     if isinstance(value, list):
-        return [_typed(item) for item in value]
+        return [_with_types(item) for item in value]
     return value
 
 
@@ -70,4 +70,4 @@ def _member(name: str, value: Any) -> Any:
         return base64.b64decode(value)
     if name.endswith(_TIME) and isinstance(value, int | float):
         return cbor2.CBORTag(_EPOCH_TAG, round(value * 1000))
-    return _typed(value)
+    return _with_types(value)

@@ -28,19 +28,19 @@ class VirtualClock:
         self._machine = machine if running else lambda: 0.0
         begin = machine() if start_s is None else start_s
         self._ahead_s = begin - self._machine()
-        self._last = begin
+        self._last_s = begin
         self._lock = threading.Lock()
         self._listeners: list[Callable[[float], None]] = []
 
     def now(self) -> float:
         """The service's time in seconds since the epoch."""
         now = self._machine() + self._ahead_s
-        if now >= self._last:
-            self._last = now
-        elif now < self._last - SET_BACK_S:
+        if now >= self._last_s:
+            self._last_s = now
+        elif now < self._last_s - SET_BACK_S:
             with self._lock:
-                self._ahead_s += max(0.0, self._last - (self._machine() + self._ahead_s))
-        return self._last
+                self._ahead_s += max(0.0, self._last_s - (self._machine() + self._ahead_s))
+        return self._last_s
 
     __call__ = now
 

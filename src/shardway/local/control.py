@@ -150,10 +150,10 @@ class Control:
         return self._server.limits
 
     def _faults(self, body: bytes) -> Any:
-        return [_shown(order) for order in self._server.faults.orders()]
+        return [_order_view(order) for order in self._server.faults.orders()]
 
     def _add_fault(self, body: bytes) -> Any:
-        return _shown(self._server.faults.add(msgspec.json.decode(body, type=Fault)))
+        return _order_view(self._server.faults.add(msgspec.json.decode(body, type=Fault)))
 
     def _clear_faults(self, body: bytes) -> Any:
         self._server.faults.clear()
@@ -164,7 +164,7 @@ class Control:
             if str(order.number) == number:
                 if method == b"DELETE":
                     order.clear()
-                return self._json(200, _shown(order))
+                return self._json(200, _order_view(order))
         return self._json(404, {"error": f"no fault {number} is ordered"})
 
     def _reset(self, body: bytes) -> Any:
@@ -172,5 +172,5 @@ class Control:
         return {}
 
 
-def _shown(order: OrderedFault) -> dict[str, Any]:
+def _order_view(order: OrderedFault) -> dict[str, Any]:
     return {"id": order.number, "hits": order.hits, "fault": order.fault}

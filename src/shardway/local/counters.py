@@ -53,7 +53,7 @@ class Counters:
         self._tag_of: dict[bytes, str] = {}
 
     def of(self, operation: str, user_agent: bytes) -> Count:
-        """Return the counts to which a call of this operation is added."""
+        """Return the counts that a call of this operation is added to."""
         tag = self._tag_of.get(user_agent)
         if tag is None:
             tag = self._remember(user_agent)

@@ -28,14 +28,14 @@ class DynamoFace:
         operation = self._operation(request)
         count: Count = self._counters.of(operation, request.headers.get(b"user-agent", b""))
         count.calls += 1
-        answer, is_done = self._answered(operation, request)
+        answer, is_done = self._answer(operation, request)
         count.errors += not is_done
         count.response_bytes += len(answer.body)
         return answer
 
     def answer(self, request: Request) -> Answer:
         """Answer a request that is counted already."""
-        return self._answered(self._operation(request), request)[0]
+        return self._answer(self._operation(request), request)[0]
 
     def _operation(self, request: Request) -> str:
         target = request.headers.get(b"x-amz-target", b"")
@@ -44,7 +44,7 @@ class DynamoFace:
             return name.decode("latin-1")
         return target.decode("latin-1")  # of DynamoDB Streams: no operation has this name
 
-    def _answered(self, operation: str, request: Request) -> tuple[Answer, bool]:
+    def _answer(self, operation: str, request: Request) -> tuple[Answer, bool]:
         model = self._regions.of(request).dynamodb
         status = 200
         try:

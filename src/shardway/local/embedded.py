@@ -56,7 +56,7 @@ class _Life:
         self._options = options
         self._stopping: asyncio.Event
         self._has_begun = self._is_to_end = False
-        self._over = Reply[None]()
+        self._end = Reply[None]()
 
     def begin(self) -> None:
         """Begin to serve."""
@@ -70,7 +70,7 @@ class _Life:
                 self.loop.call_soon_threadsafe(self._stopping.set)
         if self._has_begun:  # else the service sees it by itself, if its thread ever runs
             with contextlib.suppress(TimeoutError):
-                self._over.result(timeout_s)
+                self._end.result(timeout_s)
 
     def _run(self) -> None:
         self._has_begun = True
@@ -80,7 +80,7 @@ class _Life:
             self.fault = fault
             self.listens.set_exception(fault)
         finally:
-            self._over.set_result(None)
+            self._end.set_result(None)
 
     async def _serve(self) -> None:
         self._stopping = asyncio.Event()
@@ -164,7 +164,7 @@ class LocalKinesis:
     @property
     def endpoint_url(self) -> str:
         """The URL at which clients reach the service."""
-        return self._running().endpoint_url
+        return self._running_server().endpoint_url
 
     @property
     def region(self) -> str:
@@ -174,38 +174,38 @@ class LocalKinesis:
     @property
     def clock(self) -> VirtualClock:
         """The service's clock: ``now()``, ``advance(seconds)``."""
-        return self._running().clock
+        return self._running_server().clock
 
     @property
     def ca_file(self) -> str | None:
         """The file of the certificate that clients must trust, when the service serves HTTPS; else None."""
-        return self._running().ca_file
+        return self._running_server().ca_file
 
     @property
     def faults(self) -> FaultPlan:
-        """The faults, to which a test adds: ``faults.add(Fault(how="throttle", operation="GetRecords", count=2))``."""
-        return self._running().faults
+        """The faults. A test adds to them: ``faults.add(Fault(how="throttle", operation="GetRecords", count=2))``."""
+        return self._running_server().faults
 
     @property
     def limits(self) -> Limits:
         """The limits; a value that is set on them holds from the next call on."""
-        return self._running().limits
+        return self._running_server().limits
 
     def set_limits(self, **changes: Any) -> None:
         """Switch limits on or off (``per_shard=True``), or set their numbers. Raises ``ValueError``."""
-        self._running().change_limits(changes)
+        self._running_server().change_limits(changes)
 
     def reset(self) -> None:
         """Make all as new: only the options' streams, no faults, no counts. The clock and the limits stay."""
-        self._on_loop(self._running().reset)
+        self._on_loop(self._running_server().reset)
 
     def stats(self) -> Stats:
         """Return the counts of calls since the start or the last :meth:`reset_stats`."""
-        return self._on_loop(self._running().counters.snapshot)
+        return self._on_loop(self._running_server().counters.snapshot)
 
     def reset_stats(self) -> None:
         """Begin to count at zero."""
-        self._on_loop(self._running().counters.reset)
+        self._on_loop(self._running_server().counters.reset)
 
     def ask(self, operation: str, body: bytes) -> bytes:
         """Make one call to Kinesis, without HTTP, limits of connections, faults or counts, with JSON in and out as
@@ -213,20 +213,20 @@ class LocalKinesis:
 
         Raises `shardway.local.model.ModelError`.
         """
-        server = self._running()
+        server = self._running_server()
         return self._on_loop(lambda: server.model.handle(operation, body))
 
     def environment(self) -> dict[str, str]:
         """Return environment variables that make any AWS SDK in a child process use this service."""
         return environment(self.endpoint_url, self.region, self.ca_file)
 
-    def _running(self) -> LocalServer:
+    def _running_server(self) -> LocalServer:
         if self._life is None or self._life.server is None:
             raise RuntimeError("this local Kinesis is not running: use it in a with statement, or start() it")
         return self._life.server
 
     def _on_loop(self, function: Callable[[], T]) -> T:
-        self._running()
+        self._running_server()
         assert self._life is not None
         assert self._life.loop is not None
         reply = Reply[T]()

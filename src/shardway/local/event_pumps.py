@@ -82,7 +82,7 @@ class _Pump:
         spoil: Callable[[Call], EventFault | None],
     ) -> None:
         self._subscription = subscription
-        self._out = out
+        self._output = out
         self._call = call
         self._count = count
         self._ask = spoil
@@ -91,7 +91,7 @@ class _Pump:
 
     async def run(self) -> None:
         """Send events until the subscription ends or the client is gone. Nothing is polled for a slow reader."""
-        out, subscription = self._out, self._subscription
+        out, subscription = self._output, self._subscription
         subscription.wakes(self.wake.set)
         out.on_close(self.wake.set)
         out.send(self._frame("initial-response", b"{}"))
@@ -112,18 +112,18 @@ class _Pump:
             await wait_set(self.wake, TICK_S)
 
     async def _spoil(self, spoiled: EventFault, name: str, payload: bytes) -> bool:
-        """Do what was ordered. Return True when the event goes out all the same."""
+        """Do what was ordered. Return True when the event goes out even so."""
         if spoiled.delay_s:
             await asyncio.sleep(spoiled.delay_s)
         if spoiled.error is not None:
-            self._out.send(self._frame(spoiled.error.code, spoiled.error.body()))
+            self._output.send(self._frame(spoiled.error.code, spoiled.error.body()))
             return False
         if spoiled.ending is None:
             return True
         if spoiled.ending is AfterAnswer.CLOSE:
             whole = self._frame(name, payload)
-            self._out.send(whole[: len(whole) // 2])
-        self._out.break_off(spoiled.ending)
+            self._output.send(whole[: len(whole) // 2])
+        self._output.break_off(spoiled.ending)
         return spoiled.ending is AfterAnswer.LEAVE
 
     def _frame(self, name: str, payload: bytes) -> bytes:

@@ -13,7 +13,7 @@ import zlib
 _PRELUDE = struct.Struct(">II")
 _CRC = struct.Struct(">I")
 _LENGTH = struct.Struct(">H")
-_STRING = 7
+_STRING_TYPE = 7
 
 
 def frame(headers: dict[str, str], payload: bytes) -> bytes:
@@ -46,4 +46,6 @@ def message(name: str, payload: bytes, content_type: str = "application/x-amz-js
 
 def _header(name: str, value: str) -> bytes:
     raw_name, raw_value = name.encode(), value.encode()
-    return b"".join((bytes((len(raw_name),)), raw_name, bytes((_STRING,)), _LENGTH.pack(len(raw_value)), raw_value))
+    return b"".join(
+        (bytes((len(raw_name),)), raw_name, bytes((_STRING_TYPE,)), _LENGTH.pack(len(raw_value)), raw_value)
+    )

@@ -24,7 +24,7 @@ class Target(NamedTuple):
     shards: frozenset[str]
 
 
-_NOTHING = Target(None, frozenset())
+_NO_TARGET = Target(None, frozenset())
 
 
 def target_of(model: KinesisModel, operation: str, body: bytes) -> Target:
@@ -32,9 +32,9 @@ def target_of(model: KinesisModel, operation: str, body: bytes) -> Target:
     try:
         request = msgspec.json.decode(body)
     except (ValueError, RecursionError):
-        return _NOTHING
+        return _NO_TARGET
     if not isinstance(request, dict):
-        return _NOTHING
+        return _NO_TARGET
     iterator = request.get("ShardIterator")
     if isinstance(iterator, str):
         return _of_iterator(iterator)
@@ -63,7 +63,7 @@ def shard_of_entry(stream: Stream, entry: Any) -> str | None:
 def _of_iterator(text: str) -> Target:
     found = read_iterator(text)
     if found is None:
-        return _NOTHING
+        return _NO_TARGET
     state, stream = found
     return Target(stream, frozenset((shard_name(state.shard_index),)))
 

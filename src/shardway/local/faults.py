@@ -37,7 +37,7 @@ SUBSCRIPTION_EVENT = "SubscribeToShardEvent"
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What happens to which calls.
+    """What happens to some calls, and to which.
 
     ``how``:
 
@@ -120,7 +120,7 @@ def _is_code(code: str | None) -> bool:
 
 
 class Facts(NamedTuple):
-    """The facts of a call by which a fault chooses it."""
+    """The facts of a call that a fault chooses by."""
 
     operation: str
     tag: str = ""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _DATA_PLANE = frozenset(("GetRecords", "PutRecord", "PutRecords", "GetShardIterator", SUBSCRIBE))
-_THROTTLED = "ProvisionedThroughputExceededException"
+_THROTTLE_CODE = "ProvisionedThroughputExceededException"
 
 
 def refusal(fault: Fault, operation: str, target: Target) -> ModelError:
@@ -32,7 +32,7 @@ def refusal(fault: Fault, operation: str, target: Target) -> ModelError:
     where = f"shard {min(target.shards, default='shardId-000000000000')} in stream {target.stream or '(none)'}"
     if fault.how == "throttle":
         data_plane = operation in _DATA_PLANE or operation == SUBSCRIPTION_EVENT
-        code = _THROTTLED if data_plane else "LimitExceededException"
+        code = _THROTTLE_CODE if data_plane else "LimitExceededException"
         text, status = (f"Rate exceeded for {where}." if data_plane else "Rate exceeded."), 400
     elif fault.how == "server_error":
         code, text, status = "InternalFailureException", "The service has failed on your request.", 500
@@ -115,7 +115,7 @@ class FaultyKinesis:
         if fault.how != "go_away":
             self._face.spoilt(call)
             if answer.stream is not None:
-                await answer.stream(_NOWHERE)  # ends at once, and lets go of the subscription
+                await answer.stream(_NO_CLIENT)  # ends at once, and lets go of the subscription
         return spoilt(fault, answer) or self._face.error(call, refusal(fault, call.operation, target))
 
     def spoil_event(self, call: Call) -> EventFault | None:
@@ -160,18 +160,18 @@ class FaultyKinesis:
             except ModelError as error:
                 count.errors += 1
                 return self._face.error(call, error)
-        return self._face.answered(call, _merged(stored, refused), count, len(stored))
+        return self._face.answered(call, _merge(stored, refused), count, len(stored))
 
 
 def _refused_entry(fault: Fault, shard: str, stream: str, account_id: str) -> dict[str, str]:
-    code = fault.code or _THROTTLED
+    code = fault.code or _THROTTLE_CODE
     text = f"Rate exceeded for shard {shard} in stream {stream} under account {account_id}."
     if code == "InternalFailure":
         text = "Internal Service Failure"
     return {"ErrorCode": code, "ErrorMessage": fault.message or text}
 
 
-def _merged(stored: list[Any], refused: dict[int, dict[str, str]]) -> bytes:
+def _merge(stored: list[Any], refused: dict[int, dict[str, str]]) -> bytes:
     """Return the answer, whose entries are in the order of the request."""
     rest = iter(stored)
     entries = [refused.get(at) or next(rest) for at in range(len(stored) + len(refused))]
@@ -199,4 +199,4 @@ class _GoneClient:
         """Do nothing: the client is gone."""
 
 
-_NOWHERE = _GoneClient()
+_NO_CLIENT = _GoneClient()

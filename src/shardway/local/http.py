@@ -57,17 +57,17 @@ class HttpConnection(asyncio.Protocol):
         self._handler = handler
         self._connections = connections
         self._body_bytes_max = body_bytes_max
-        self._waiting: deque[Request] = deque()
+        self._waiting_requests: deque[Request] = deque()
         self._waiting_bytes = 0
         self._busy = False  # an answer is being made or written
         self._write_paused = False
         self._read_paused = False
-        self._closing = False  # no further request is served
+        self._is_closing = False  # no further request is served
         self._view: memoryview | None = None  # what is left of a large body
-        self._after = Answer(b"")  # the answer whose body is being written
+        self._answer_under_way = Answer(b"")  # the answer whose body is being written
         self._after_keep_alive = True
         self._task: asyncio.Task[None] | None = None
-        self._drained: asyncio.Future[None] | None = None
+        self._drain: asyncio.Future[None] | None = None
         self._close_callbacks: list[Callable[[], None]] = []
         self._peer = ""
         self._expects_continue = False
@@ -87,8 +87,8 @@ class HttpConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's argument
         """asyncio: the connection is gone, in order or not."""
         self._connections.discard(self)
-        self._closing = True
-        self._waiting.clear()
+        self._is_closing = True
+        self._waiting_requests.clear()
         self._view = None
         self._wake_drain()
         callbacks, self._close_callbacks = self._close_callbacks, []
@@ -97,8 +97,8 @@ class HttpConnection(asyncio.Protocol):
 
     def shut(self) -> None:
         """Stop serving: drop what waits and close (a streamed answer is cut off)."""
-        self._closing = True
-        self._waiting.clear()
+        self._is_closing = True
+        self._waiting_requests.clear()
         if self._task is not None:
             self._task.cancel()
         self.transport.abort()
@@ -108,7 +108,7 @@ class HttpConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """asyncio: bytes have come in."""
         rest: bytes | memoryview = data
-        while rest and not self._closing:
+        while rest and not self._is_closing:
             # A parser that is given a header in pieces copies it with each, so bytes and pieces are bounded. Both count
             # from the last piece of a body, since trailers and the extensions of chunks have no other end.
             if self._head_pieces >= HEAD_PIECES_MAX or self._head_bytes >= REQUEST_HEAD_BYTES_MAX:
@@ -169,7 +169,7 @@ class HttpConnection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """httptools: the request is whole."""
-        if self._closing:
+        if self._is_closing:
             return
         self._expects_continue = False
         parts = self._body
@@ -183,7 +183,7 @@ class HttpConnection(asyncio.Protocol):
             self._peer,
         )
         self._start_message()
-        self._waiting.append(request)
+        self._waiting_requests.append(request)
         self._waiting_bytes += len(body)
         if not self._busy:
             self._serve_waiting()
@@ -192,19 +192,19 @@ class HttpConnection(asyncio.Protocol):
             self.transport.pause_reading()
 
     def _waiting_too_much(self) -> bool:
-        return len(self._waiting) >= PIPELINED_REQUESTS_MAX or self._waiting_bytes >= self._body_bytes_max
+        return len(self._waiting_requests) >= PIPELINED_REQUESTS_MAX or self._waiting_bytes >= self._body_bytes_max
 
     def _send_continue(self) -> None:
         """Ask for the body, unless an earlier answer is still on its way, which comes first on the wire."""
-        if self._expects_continue and not self._busy and not self._waiting:
+        if self._expects_continue and not self._busy and not self._waiting_requests:
             self._expects_continue = False
             self.transport.write(_CONTINUE)
 
     def _refuse(self, head: bytes) -> None:
         """Answer with this head, and close; earlier requests that are not answered yet stay unanswered."""
-        if not self._closing:
-            self._closing = True
-            self._waiting.clear()
+        if not self._is_closing:
+            self._is_closing = True
+            self._waiting_requests.clear()
             if not self._busy:
                 self.transport.write(head)
             close_once(self.transport)
@@ -212,8 +212,8 @@ class HttpConnection(asyncio.Protocol):
     # --- answers out ------------------------------------------------------------------------------
 
     def _serve_waiting(self) -> None:
-        while self._waiting and not self._busy and not self._closing:
-            request = self._waiting.popleft()
+        while self._waiting_requests and not self._busy and not self._is_closing:
+            request = self._waiting_requests.popleft()
             self._waiting_bytes -= len(request.body)
             self._busy = True
             try:
@@ -224,8 +224,8 @@ class HttpConnection(asyncio.Protocol):
             if type(answer) is Answer and answer.stream is None:
                 self._send(answer, request.keep_alive)
             else:
-                self._task = spawn(self._send_later(answer, request.keep_alive), self._broke, loop=self._loop)
-        if self._read_paused and not self._waiting_too_much() and not self._closing:
+                self._task = spawn(self._send_later(answer, request.keep_alive), self._abort, loop=self._loop)
+        if self._read_paused and not self._waiting_too_much() and not self._is_closing:
             self._read_paused = False
             self.transport.resume_reading()
         self._send_continue()
@@ -248,7 +248,7 @@ class HttpConnection(asyncio.Protocol):
         self._send(ready, keep_alive)
         self._serve_waiting()
 
-    def _broke(self, fault: BaseException) -> None:
+    def _abort(self, fault: BaseException) -> None:
         """Tear the connection down, so that the client sees at once that no answer comes any more."""
         self._report(fault)
         self.transport.abort()
@@ -262,7 +262,7 @@ class HttpConnection(asyncio.Protocol):
         transport = self.transport
         if transport.is_closing():
             return
-        self._after = answer
+        self._answer_under_way = answer
         self._after_keep_alive = keep_alive
         body = answer.body
         if len(body) <= JOINED_BODY_BYTES_MAX:
@@ -287,17 +287,17 @@ class HttpConnection(asyncio.Protocol):
             self.transport.write(view[:WRITE_SLICE_BYTES])
             view = view[WRITE_SLICE_BYTES:] if len(view) > WRITE_SLICE_BYTES else None
         self._view = None
-        ending = self._after.ending
+        ending = self._answer_under_way.ending
         if ending is AfterAnswer.RESET or ending is AfterAnswer.DISCONNECT:
             self._reset()
         elif ending is not AfterAnswer.KEEP or not self._after_keep_alive:
-            self._closing = True
+            self._is_closing = True
             close_once(self.transport)
         elif not self._write_paused:
             self._busy = False
 
     def _reset(self) -> None:
-        self._closing = True
+        self._is_closing = True
         tear_down(self.transport)
 
     def pause_writing(self) -> None:
@@ -308,13 +308,13 @@ class HttpConnection(asyncio.Protocol):
         """asyncio: all that was written is with the socket."""
         self._write_paused = False
         self._wake_drain()
-        if self._busy and self._task is None and not self._closing:
+        if self._busy and self._task is None and not self._is_closing:
             self._write_on()
             self._serve_waiting()
 
     def _wake_drain(self) -> None:
-        if self._drained is not None and not self._drained.done():
-            self._drained.set_result(None)
+        if self._drain is not None and not self._drain.done():
+            self._drain.set_result(None)
 
 
 class _Chunks:
@@ -339,8 +339,8 @@ class _Chunks:
     async def drain(self) -> None:
         connection = self._connection
         if connection._write_paused and not self.closed:
-            connection._drained = connection._loop.create_future()
-            await connection._drained
+            connection._drain = connection._loop.create_future()
+            await connection._drain
 
     def on_close(self, callback: Callable[[], None]) -> None:
         if self.closed:
@@ -354,5 +354,5 @@ class _Chunks:
         elif ending is not AfterAnswer.CLOSE:
             self._connection._reset()
         else:
-            self._connection._closing = True
+            self._connection._is_closing = True
             close_once(self._connection.transport)

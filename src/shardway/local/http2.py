@@ -98,11 +98,11 @@ class Http2Connection(asyncio.Protocol):
         self._unread_bytes_max = unread_bytes_max
         self._streams: dict[int, Http2Stream] = {}  # the streams that are not over, the oldest first
         self._ready: deque[Http2Stream] = deque()  # streams that have something to send and no known hindrance
-        self._working = 0  # answers that are being made, also for streams that are over
+        self._work_count = 0  # answers that are being made, also for streams that are over
         self._write_paused = False
         self._read_paused = False
-        self._gone: set[int] = set()  # streams that the client took back in the bytes that are being looked at
-        self._leaving = False
+        self._gone_streams: set[int] = set()  # streams that the client took back in the bytes that are being looked at
+        self._is_leaving = False
         self._last_stream = 0  # the last one that is served once it is leaving
         self._actions: dict[type[Event], Callable[[Any], None]] = {
             RequestReceived: self._on_request,
@@ -166,7 +166,7 @@ class Http2Connection(asyncio.Protocol):
 
     def go_away(self) -> None:
         """Take no further requests (GOAWAY), answer those that are here, then close."""
-        if self._leaving or self.transport.is_closing():
+        if self._is_leaving or self.transport.is_closing():
             return
         self._leave()
         self._flush()
@@ -175,11 +175,11 @@ class Http2Connection(asyncio.Protocol):
         self._close_if_done()
 
     def _leave(self) -> None:
-        self._leaving = True
+        self._is_leaving = True
         self._last_stream = self._h2.highest_inbound_stream_id
 
     def _close_if_done(self) -> None:
-        if self._leaving and not self._streams:
+        if self._is_leaving and not self._streams:
             close_once(self.transport)
 
     # --- bytes in ---------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ class Http2Connection(asyncio.Protocol):
             self._lose_streams()
             close_once(transport)
             return
-        self._gone = set()
+        self._gone_streams = set()
         for event in events:  # before all else: to h2 these streams are over by now, and nothing may be sent on them
             if type(event) is StreamReset:
                 self._on_reset(event)
@@ -215,12 +215,12 @@ class Http2Connection(asyncio.Protocol):
 
     def _on_request(self, event: RequestReceived) -> None:
         number = event.stream_id
-        if number in self._gone:
+        if number in self._gone_streams:
             return
         if (
             len(self._streams) >= self._streams_max
-            or self._working >= self._streams_max * WORK_PER_STREAM_MAX
-            or (self._leaving and number > self._last_stream)
+            or self._work_count >= self._streams_max * WORK_PER_STREAM_MAX
+            or (self._is_leaving and number > self._last_stream)
         ):
             self._h2.reset_stream(number, ErrorCodes.REFUSED_STREAM)
             return
@@ -251,7 +251,7 @@ class Http2Connection(asyncio.Protocol):
         self._serve(stream, stream.request(self._peer))
 
     def _on_reset(self, event: StreamReset) -> None:
-        self._gone.add(event.stream_id)
+        self._gone_streams.add(event.stream_id)
         stream = self._streams.pop(event.stream_id, None)
         if stream is not None:
             self._bodies.is_over(stream)
@@ -297,8 +297,8 @@ class Http2Connection(asyncio.Protocol):
         if type(answer) is Answer and answer.stream is None:
             self._respond(stream, answer)
         else:
-            self._working += 1
-            stream.task = spawn(self._serve_later(stream, answer), self._broke, loop=self._loop)
+            self._work_count += 1
+            stream.task = spawn(self._serve_later(stream, answer), self._abort, loop=self._loop)
 
     async def _serve_later(self, stream: Http2Stream, answer: Answer | Awaitable[Answer]) -> None:
         try:
@@ -315,12 +315,12 @@ class Http2Connection(asyncio.Protocol):
             self._report(fault)
             ready = Answer(b"", ending=AfterAnswer.RESET)  # the client must not take a broken answer for a whole one
         finally:
-            self._working -= 1
+            self._work_count -= 1
         stream.task = None
         self._respond(stream, ready)
         self._send_on()
 
-    def _broke(self, fault: BaseException) -> None:
+    def _abort(self, fault: BaseException) -> None:
         """Tear the connection down, so that the client sees at once that no answer comes any more."""
         self._report(fault)
         self.transport.abort()
@@ -392,10 +392,10 @@ class Http2Connection(asyncio.Protocol):
         elif stream.ending is None:
             stream.wake()
         else:
-            self._over(stream)
+            self._end_stream(stream)
         return len(data)
 
-    def _over(self, stream: Http2Stream) -> None:
+    def _end_stream(self, stream: Http2Stream) -> None:
         """End a stream whose answer is out, or as much of it as was to go out."""
         if stream.ending is AfterAnswer.CLOSE:
             self._h2.reset_stream(stream.number, ErrorCodes.CANCEL)

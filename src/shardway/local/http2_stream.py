@@ -46,7 +46,7 @@ class Http2Stream:
         self.task: asyncio.Task[None] | None = None
         self.closed = False
         """True once the client is gone, or the answer is out."""
-        self._drained: asyncio.Future[None] | None = None
+        self._drain: asyncio.Future[None] | None = None
         self._close_callbacks: list[Callable[[], None]] = []
 
     def request(self, peer: str) -> Request:
@@ -86,8 +86,8 @@ class Http2Stream:
 
     def wake(self) -> None:
         """Let the handler that waits in `drain` go on: all of its data is sent, or lost."""
-        if self._drained is not None and not self._drained.done():
-            self._drained.set_result(None)
+        if self._drain is not None and not self._drain.done():
+            self._drain.set_result(None)
 
     def over(self) -> None:
         """Note that the answer is out, in one way or another."""
@@ -120,8 +120,8 @@ class Http2Stream:
     async def drain(self) -> None:
         """Wait until all data was sent, or the client is gone."""
         if self.out and not self.closed:
-            self._drained = asyncio.get_running_loop().create_future()
-            await self._drained
+            self._drain = asyncio.get_running_loop().create_future()
+            await self._drain
 
     def on_close(self, callback: Callable[[], None]) -> None:
         """Have ``callback`` called once when the client is gone."""

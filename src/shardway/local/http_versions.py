@@ -29,7 +29,7 @@ class UndecidedConnection(asyncio.Protocol):
         self._http2: Callable[[], asyncio.Protocol] = lambda: Http2Connection(
             handler, connections, streams_max=streams_max
         )
-        self._seen = b""
+        self._buffer = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """asyncio: a client has connected, after its TLS handshake if there is one."""
@@ -43,10 +43,10 @@ class UndecidedConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """asyncio: the first bytes have come in."""
-        self._seen += data
-        if self._seen.startswith(PREFACE):
+        self._buffer += data
+        if self._buffer.startswith(PREFACE):
             self._hand_over(self._http2)
-        elif not PREFACE.startswith(self._seen):
+        elif not PREFACE.startswith(self._buffer):
             self._hand_over(self._http1)
 
     def _hand_over(self, make: Callable[[], asyncio.Protocol]) -> None:
@@ -54,8 +54,8 @@ class UndecidedConnection(asyncio.Protocol):
         protocol = make()
         self._transport.set_protocol(protocol)
         protocol.connection_made(self._transport)
-        if self._seen:
-            protocol.data_received(self._seen)
+        if self._buffer:
+            protocol.data_received(self._buffer)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's argument
         """asyncio: the connection is gone before the client sent anything."""

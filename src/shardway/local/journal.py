@@ -52,7 +52,7 @@ class Journal:
     """The journal of one service. One process at a time may have a folder."""
 
     def __init__(self, folder: Path, *, fsync: bool = False) -> None:
-        """Take the folder, making it if need be. Raises JournalError when another process has it."""
+        """Take the folder, and make it where there is none. Raises JournalError when another process has it."""
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / "journal"
         self._fsync = fsync
@@ -145,7 +145,7 @@ class Journal:
             out.write(FORMAT)
             for content in _entries(file, self._cut_off):
                 region, change = _of_region(content)
-                kept = _kept(change, models.of(region))
+                kept = _compact_change(change, models.of(region))
                 if kept is not None:
                     out.write(_entry(kept if region is None else [REGION, region, *kept]))
             out.flush()
@@ -160,18 +160,18 @@ class _Models:
 
     def __init__(self, home: KinesisModel, elsewhere: Callable[[str], KinesisModel] | None) -> None:
         self._home = home
-        self._elsewhere = elsewhere
-        self._others: dict[str, KinesisModel] = {}
+        self._other_model = elsewhere
+        self._other_models: dict[str, KinesisModel] = {}
 
     def of(self, region: str | None) -> KinesisModel:
         """Return the model of a region; None is the service's own region. Raises JournalError where it is not known."""
         if region is None:
             return self._home
-        if region not in self._others:
-            if self._elsewhere is None:
+        if region not in self._other_models:
+            if self._other_model is None:
                 raise JournalError(f"the journal has changes of the region {region}, and there is none here")
-            self._others[region] = self._elsewhere(region)
-        return self._others[region]
+            self._other_models[region] = self._other_model(region)
+        return self._other_models[region]
 
 
 def _of_region(content: list[Any]) -> tuple[str | None, list[Any]]:
@@ -223,7 +223,7 @@ def _text_bytes(put: list[Any]) -> int:
     return sum(len(text) for _, _, text, *_ in put[4])
 
 
-def _kept(content: list[Any], model: KinesisModel) -> list[Any] | None:
+def _compact_change(content: list[Any], model: KinesisModel) -> list[Any] | None:
     """Return the change as a compaction keeps it: whole, without the texts of trimmed records, or not at all (None).
 
     The number and the counters of trimmed records stay: iterators count records, and a shard's numbers go on from

@@ -35,13 +35,13 @@ class KinesisFace:
         self._subscriptions = subscriptions
         self._gate = Gate(answers, OPERATIONS, _decode_cbor, verifier)
         plain = OPERATIONS - {SUBSCRIBE} if verifier is None else frozenset[str]()
-        self._quick = {TARGET_PREFIX + name.encode(): name for name in plain}
+        self._usual_operations = {TARGET_PREFIX + name.encode(): name for name in plain}
         """The usual calls, by their target: a look at the headers is enough for them, without the gate."""
 
     def __call__(self, request: Request) -> Answer:
         """Answer one request; a subscription's answer is a stream."""
         headers = request.headers
-        operation = self._quick.get(headers.get(b"x-amz-target", b""))
+        operation = self._usual_operations.get(headers.get(b"x-amz-target", b""))
         body = request.body
         if (
             operation is None
@@ -94,7 +94,7 @@ class KinesisFace:
         return self.answered(call, result, count, self.model.moved)
 
     def count(self, call: Call) -> Count:
-        """Count a call, and return the counts to which its outcome is added."""
+        """Count a call, and return the counts that its outcome is added to."""
         count = self._counters.of(call.operation, call.user_agent)
         count.calls += 1
         return count

@@ -89,7 +89,7 @@ class Application:
         return found if len(found) == 3 else (200, {}, found)
 
 
-def _broke(error: BaseException) -> None:
+def _end_process(error: BaseException) -> None:
     """End the process: the next call to one of its services finds that, and starts another process."""
     traceback.print_exception(error)
     os._exit(1)
@@ -108,7 +108,7 @@ def main() -> None:
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     WSGIRequestHandler.protocol_version = "HTTP/1.1"  # keep-alive: a connection per call costs more than the call
     server = make_server("127.0.0.1", 0, application, threaded=True)
-    thread(server.serve_forever, "moto", _broke)
+    thread(server.serve_forever, "moto", _end_process)
     print(json.dumps({"port": server.server_port}), flush=True)
     sys.stdin.buffer.read()
     os._exit(0)  # its threads may hang in a client's connection; there is nothing to save

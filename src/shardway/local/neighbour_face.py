@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from shardway.local.neighbours import Neighbours
 
 
-_THROTTLED = {"dynamodb": "ProvisionedThroughputExceededException"}
-_FAILED = {"dynamodb": "InternalServerError", "cloudwatch": "InternalServiceError"}
+_THROTTLE_CODES = {"dynamodb": "ProvisionedThroughputExceededException"}
+_FAILURE_CODES = {"dynamodb": "InternalServerError", "cloudwatch": "InternalServiceError"}
 _NAMESPACE = {"dynamodb": "com.amazonaws.dynamodb.v20120810#"}
 
 
@@ -63,7 +63,7 @@ class NeighbourFace:
         fault = None if drawn is None or drawn.order is None else drawn.order.fault
         if fault is not None:
             count.errors += 1
-            return await self._spoilt(service, request, fault)
+            return await self._spoil(service, request, fault)
         answer = await self._forward(service, request)
         count.errors += not answer.head.startswith(b"HTTP/1.1 2")
         count.response_bytes += len(answer.body)
@@ -80,7 +80,7 @@ class NeighbourFace:
         except UnreachableError as error:
             return self._error(service, request, "ServiceUnavailable", str(error), 503)
 
-    async def _spoilt(self, service: str, request: Request, fault: Fault) -> Answer:
+    async def _spoil(self, service: str, request: Request, fault: Fault) -> Answer:
         done = None
         if fault.applied or fault.how in DONE_FIRST:
             done = await self._forward(service, request)
@@ -88,7 +88,7 @@ class NeighbourFace:
         if answer is not None:
             return answer
         if fault.how == "throttle":
-            code, text, status = _THROTTLED.get(service, "Throttling"), "Rate exceeded", 400
+            code, text, status = _THROTTLE_CODES.get(service, "Throttling"), "Rate exceeded", 400
         elif fault.how == "access_denied":
             code, text, status = "AccessDeniedException", "User is not authorized to perform this action", 400
         elif fault.how == "expired_token":
@@ -96,7 +96,7 @@ class NeighbourFace:
         elif fault.how == "error":
             code, text, status = "", "An ordered fault", fault.status
         else:
-            code, text, status = _FAILED.get(service, "InternalFailure"), "The service has failed", 500
+            code, text, status = _FAILURE_CODES.get(service, "InternalFailure"), "The service has failed", 500
         return self._error(service, request, fault.code or code, fault.message or text, status)
 
     def _error(self, service: str, request: Request, code: str, message: str, status: int) -> Answer:

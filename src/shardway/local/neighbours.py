@@ -113,7 +113,7 @@ class Neighbours:
 
     def __init__(self, options: LocalOptions, answers: Answers) -> None:
         self._answers = answers
-        self._fixed = {
+        self._fixed_urls = {
             "dynamodb": elsewhere(options),
             "cloudwatch": options.neighbour_endpoint_url,
             "sts": options.neighbour_endpoint_url,
@@ -121,7 +121,9 @@ class Neighbours:
         self._moto = _Moto(options.account_id)
         self._connections: tuple[Dialer, Pool] | None = None
         faults = [
-            f"the neighbour's URL {fault}" for url in set(self._fixed.values()) if url and (fault := url_fault(url))
+            f"the neighbour's URL {fault}"
+            for url in set(self._fixed_urls.values())
+            if url and (fault := url_fault(url))
         ]
         if faults:
             raise OptionError(faults)
@@ -133,21 +135,21 @@ class Neighbours:
         return {
             "endpoints": {
                 name: url or (None if name == "dynamodb" else self._moto.endpoint_url)
-                for name, url in self._fixed.items()
+                for name, url in self._fixed_urls.items()
             },
             "moto_start_s": self._moto.started_s,
         }
 
     def warnings(self) -> list[str]:
         """Return what is wrong with moto, where its services are asked of it; nothing is started for that."""
-        fault = None if self._fixed["cloudwatch"] else moto_fault()
+        fault = None if self._fixed_urls["cloudwatch"] else moto_fault()
         return [] if fault is None else [f"CloudWatch and STS do not answer: {fault}"]
 
     async def forward(self, service: str, request: Request) -> Answer:
         """Return the neighbour's answer. Raises :class:`UnreachableError`; MissingError where moto is not installed, or
         not the right one.
         """
-        base = self._fixed[service] or await self._moto.start()
+        base = self._fixed_urls[service] or await self._moto.start()
         parts = urlsplit(base)
         tls = parts.scheme == "https"
         headers = {
@@ -155,7 +157,7 @@ class Neighbours:
             for name, value in request.headers.items()
             if name not in _NOT_SENT_ON
         }
-        headers |= {"host": parts.netloc} | ({} if self._fixed[service] else {SERVICE_HEADER: service})
+        headers |= {"host": parts.netloc} | ({} if self._fixed_urls[service] else {SERVICE_HEADER: service})
         target = parts.path.rstrip("/") + request.target.decode("latin-1")
         origin = Origin(parts.hostname or "", parts.port or (443 if tls else 80), tls)  # never behind a proxy
         connection, pool = None, self._pool()
@@ -198,7 +200,7 @@ class _Moto:
         self._account_id = account_id
         self._process: asyncio.subprocess.Process | None = None
         # A caller that goes away does not end the start for the other callers.
-        self._starting = SharedWork(self._start, logged("moto could not be started"))
+        self._start_work = SharedWork(self._start, logged("moto could not be started"))
         self.endpoint_url: str | None = None
         self.started_s: float | None = None
 
@@ -206,7 +208,7 @@ class _Moto:
         """Start moto unless it runs, and return its address. Raises :class:`UnreachableError`."""
         if self.endpoint_url is not None and self._process is not None and self._process.returncode is None:
             return self.endpoint_url
-        return await self._starting()
+        return await self._start_work()
 
     async def _start(self) -> str:
         began = time.monotonic()

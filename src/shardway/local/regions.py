@@ -62,7 +62,7 @@ class Region:
 
     def __init__(self, name: str, shared: ServiceParts) -> None:
         self.name = name
-        self._shared = shared
+        self._shared_parts = shared
         options, answers = shared.options, shared.answers
         self.subscriptions = Subscriptions(answers, self._spoil)
         verifier = Verifier(options.credentials, name, shared.clock.now) if options.credentials else None
@@ -89,22 +89,22 @@ class Region:
         return self.faulty.spoil_event(call)
 
     def _new_dynamodb(self) -> DynamoModel:
-        options = self._shared.options
+        options = self._shared_parts.options
         return DynamoModel(
-            clock=self._shared.clock,
+            clock=self._shared_parts.clock,
             region=self.name,
             account_id=options.account_id,
             settle_s=options.table_settle_s,
         )
 
     def _new_model(self) -> KinesisModel:
-        options = self._shared.options
+        options = self._shared_parts.options
         model = KinesisModel(
-            clock=self._shared.clock,
+            clock=self._shared_parts.clock,
             rng=random.Random(options.seed),
             region=self.name,
             account_id=options.account_id,
-            limits=self._shared.limits,
+            limits=self._shared_parts.limits,
             shard_quota=options.shard_quota,
             stream_settle_s=options.stream_settle_s,
         )
@@ -119,7 +119,7 @@ class Regions:
     """All regions that were called so far; the home region, which the options name, is always there."""
 
     def __init__(self, shared: ServiceParts) -> None:
-        self._shared = shared
+        self._shared_parts = shared
         self.home = Region(shared.options.region, shared)
         self._by_name = {self.home.name: self.home}
         self._journal: Journal | None = None
@@ -131,7 +131,7 @@ class Regions:
         """Return the region that a request is signed for. It is the home region for a request that names none, and
         where signatures are verified: there a call for another region is refused.
         """
-        if self._shared.options.credentials:
+        if self._shared_parts.options.credentials:
             return self.home
         found = _SCOPE.search(request.headers.get(b"authorization", b""))
         if found is None:
@@ -139,18 +139,19 @@ class Regions:
             if found is None:
                 return self.home
         name = found[1].decode("latin-1")
-        return self._by_name.get(name) or self._opened(name)
+        return self._by_name.get(name) or self._open(name)
 
     def named(self, name: str) -> Region:
-        """Return the region of this name, opened if need be. Raises OptionError for what is no region's name, and where
-        there are too many.
+        """Return the region of this name, and open it if it is not open.
+
+        Raises OptionError for what is no region's name, and where there are too many.
         """
         region = self._by_name.get(name)
         if region is not None:
             return region
         if not is_region(name) or len(self._by_name) >= REGIONS_MAX:
             raise OptionError(f"{name!r} is no region, or there are {REGIONS_MAX} of them already")
-        region = self._by_name[name] = Region(name, self._shared)
+        region = self._by_name[name] = Region(name, self._shared_parts)
         if self._journal is not None:
             region.keep_in(self._journal.recording(name))
         return region
@@ -167,7 +168,7 @@ class Regions:
         for region in self:
             region.reset()
 
-    def _opened(self, name: str) -> Region:
+    def _open(self, name: str) -> Region:
         try:
             region = self.named(name)
         except OptionError:

@@ -92,7 +92,7 @@ class LocalServer:
         for text in self.neighbours.warnings():
             log.warning("%s", text)
         self._load()
-        self.clock.on_advance(lambda seconds: _soon(loop, self._clock_moved, seconds))
+        self.clock.on_advance(lambda seconds: _call_soon(loop, self._clock_moved, seconds))
         self._create_streams()
         http2 = self.options.http2 and find_spec("h2") is not None
         if self.options.secure:
@@ -205,6 +205,6 @@ class LocalServer:
             await asyncio.sleep(0)
 
 
-def _soon(loop: asyncio.AbstractEventLoop, function: Callable[[float], None], seconds: float) -> None:
+def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[[float], None], seconds: float) -> None:
     with contextlib.suppress(RuntimeError):  # the loop is closed: the server is gone
         loop.call_soon_threadsafe(function, seconds)

@@ -21,7 +21,7 @@ _ADDRESSES = ("127.0.0.1", "::1")
 
 
 class Tls:
-    """A server's TLS context, and the file by which clients trust the server."""
+    """A server's TLS context, and the file that lets clients trust the server."""
 
     def __init__(self, options: LocalOptions, *, http2: bool = False) -> None:
         """Load the certificate and key of the options, or make a pair. Raises OSError or ssl.SSLError.

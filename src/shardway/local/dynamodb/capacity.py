@@ -50,7 +50,7 @@ def index_write_units(table: Table, old: Row | None, new: Row | None) -> dict[st
         if before is not None and before == after:
             assert old is not None
             assert new is not None
-            if _shown(index, table, old.item) != _shown(index, table, new.item):
+            if _projection(index, table, old.item) != _projection(index, table, new.item):
                 units = write_units(max(index_bytes(index, table, old), index_bytes(index, table, new)))
         else:
             for row, position in ((old, before), (new, after)):
@@ -61,7 +61,7 @@ def index_write_units(table: Table, old: Row | None, new: Row | None) -> dict[st
     return found
 
 
-def _shown(index: Index, table: Table, item: Item) -> Item:
+def _projection(index: Index, table: Table, item: Item) -> Item:
     wanted = index.attributes(table.keys)
     return item if wanted is None else {name: value for name, value in item.items() if name in wanted}
 

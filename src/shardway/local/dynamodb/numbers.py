@@ -49,10 +49,10 @@ def _canonical(text: str) -> str:
         raise _out_of_range(too_large=first > 0)
     if len(short) > DIGITS_MAX:
         raise validation("Attempting to store more than 38 significant digits in a Number")
-    return ("-" if sign == "-" else "") + _plain(short, last)
+    return ("-" if sign == "-" else "") + _plain_text(short, last)
 
 
-def _plain(digits: str, last: int) -> str:
+def _plain_text(digits: str, last: int) -> str:
     if last >= 0:
         return digits + "0" * last
     if -last < len(digits):

@@ -289,7 +289,7 @@ def query(state: State, request: Query) -> dict[str, Any]:
     wanted = key_range(node, page.keys, found.scope)
     page.select(found, request.query_filter, "QueryFilter")
     _check_filter(page)
-    begin, end = _between(page, wanted)
+    begin, end = _row_range(page, wanted)
     forward = request.scan_index_forward is not False
     start = page.start()
     if start is not None:
@@ -315,14 +315,14 @@ def _check_filter(page: Page) -> None:
     text = page.request.filter_expression
     if text is None and not (isinstance(page.request, Query) and page.request.query_filter):
         return
-    for name in _filtered(page):
+    for name in _filter_attributes(page):
         if name in page.keys.names:
             raise validation(
                 f"Filter Expression can only contain non-primary key attributes: Primary key attribute: {name}"
             )
 
 
-def _filtered(page: Page) -> list[str]:
+def _filter_attributes(page: Page) -> list[str]:
     """Return the names of the attributes that a filter looks at."""
     found: list[str] = []
     waiting: list[Any] = [page.filter]
@@ -337,8 +337,8 @@ def _filtered(page: Page) -> list[str]:
     return found
 
 
-def _between(page: Page, wanted: KeyRange) -> tuple[int, int]:
-    """Return from which number to which in the order the rows lie that a key condition means."""
+def _row_range(page: Page, wanted: KeyRange) -> tuple[int, int]:
+    """Return the first and the last number, in the order, of the rows that a key condition means."""
     positions = page.rows.positions
     partition = partition_of(wanted.partition)
     begin = bisect_left(positions, partition)

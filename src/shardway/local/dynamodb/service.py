@@ -49,7 +49,7 @@ _OPERATIONS: dict[str, tuple[Any, Callable[[State, Any], dict[str, Any] | None]]
 }
 OPERATIONS = frozenset(_OPERATIONS) | {"TransactWriteItems"}
 """The operations that the service has."""
-_ELSEWHERE = "name a DynamoDB that has it (--dynamodb-endpoint-url), if you need it"
+_ADVICE = "name a DynamoDB that has it (--dynamodb-endpoint-url), if you need it"
 
 
 class DynamoModel:
@@ -82,7 +82,7 @@ class DynamoModel:
         call = self._calls.get(operation)
         if call is None:
             raise DynamoError(
-                "UnknownOperationException", f"the local DynamoDB has no operation {operation[:100]}: {_ELSEWHERE}"
+                "UnknownOperationException", f"the local DynamoDB has no operation {operation[:100]}: {_ADVICE}"
             )
         decoder, do = call
         try:

@@ -13,7 +13,7 @@ from shardway.local.dynamodb.table import Table
 RECOVERY_S = 35 * 86_400.0
 
 
-def _tagged(state: State, request: Tagging) -> Table:
+def _table_of(state: State, request: Tagging) -> Table:
     arn = request.resource_arn
     if arn is None:
         raise constraint(None, "resourceArn", "not be null")
@@ -27,7 +27,7 @@ def _tagged(state: State, request: Tagging) -> Table:
 
 def tag_resource(state: State, request: Tagging) -> None:
     """Do a TagResource."""
-    table = _tagged(state, request)
+    table = _table_of(state, request)
     tags = table.tags | schemas.tags(request.tags)
     if len(tags) > schemas.TAGS_MAX:
         raise DynamoError("LimitExceededException", f"a table has at most {schemas.TAGS_MAX} tags")
@@ -36,13 +36,13 @@ def tag_resource(state: State, request: Tagging) -> None:
 
 def untag_resource(state: State, request: Tagging) -> None:
     """Do an UntagResource."""
-    table = _tagged(state, request)
+    table = _table_of(state, request)
     table.tags = {key: value for key, value in table.tags.items() if key not in (request.tag_keys or ())}
 
 
 def list_tags_of_resource(state: State, request: Tagging) -> dict[str, Any]:
     """Do a ListTagsOfResource."""
-    return {"Tags": [{"Key": key, "Value": value} for key, value in _tagged(state, request).tags.items()]}
+    return {"Tags": [{"Key": key, "Value": value} for key, value in _table_of(state, request).tags.items()]}
 
 
 def describe_time_to_live(state: State, request: TableCall) -> dict[str, Any]:

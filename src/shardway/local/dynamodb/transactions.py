@@ -28,7 +28,7 @@ BYTES_MAX = 4 * 1024 * 1024
 TOKENS_MAX = 10_000
 TOKEN_CHARS_MAX = 36
 TOKEN_S = 600.0
-"""Seconds for which a token stands for its request."""
+"""How many seconds a token stands for its request."""
 _KINDS: dict[str, Callable[[State, Any], Action]] = {
     "condition_check": prepared_check,
     "put": prepared_put,
@@ -43,7 +43,7 @@ class Tokens:
     """The tokens of the last transactions: one that is repeated is not done again."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, tuple[int, float]] = {}
+        self._seen_tokens: dict[str, tuple[int, float]] = {}
 
     def is_repeated(self, token: str, request: TransactWrite, now_s: float) -> bool:
         """Return whether a transaction was done. Raises DynamoError when the token was another transaction's."""
@@ -52,7 +52,7 @@ class Tokens:
             raise constraint(
                 token[:100], "clientRequestToken", rule if token else "have length greater than or equal to 1"
             )
-        found = self._seen.get(token)
+        found = self._seen_tokens.get(token)
         if found is None or now_s - found[1] > TOKEN_S:
             return False
         if found[0] != _mark(request):
@@ -61,10 +61,10 @@ class Tokens:
 
     def remember(self, token: str, request: TransactWrite, now_s: float) -> None:
         """Keep the token of a transaction that is done."""
-        self._seen.pop(token, None)
-        if len(self._seen) >= TOKENS_MAX:
-            del self._seen[next(iter(self._seen))]
-        self._seen[token] = _mark(request), now_s
+        self._seen_tokens.pop(token, None)
+        if len(self._seen_tokens) >= TOKENS_MAX:
+            del self._seen_tokens[next(iter(self._seen_tokens))]
+        self._seen_tokens[token] = _mark(request), now_s
 
 
 def _mark(request: TransactWrite) -> int:
@@ -83,7 +83,7 @@ def transact_write_items(state: State, tokens: Tokens, request: TransactWrite) -
     token = request.client_request_token
     if token is not None and tokens.is_repeated(token, request, state.clock()):
         return {}
-    made = _made(actions)
+    made = _make_items(actions)
     if sum(size for _, _, _, size in made) > BYTES_MAX:
         raise validation("Collection size of items in the transaction exceeded limit of 4 MB")
     costs: dict[str, Cost] = {}
@@ -120,7 +120,7 @@ def _action(state: State, one: WriteInTransaction) -> Action:
     return _KINDS[name](state, request)
 
 
-def _made(actions: list[Action]) -> list[tuple[Action, Any, Item | None, int]]:
+def _make_items(actions: list[Action]) -> list[tuple[Action, Any, Item | None, int]]:
     """Return what each write will leave. Raises DynamoError, with the reason of each write that may not be done."""
     made, reasons = [], []
     for action in actions:

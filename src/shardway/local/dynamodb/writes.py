@@ -151,19 +151,19 @@ def _conditional(
 def put_item(state: State, request: Put) -> dict[str, Any]:
     """Do a PutItem."""
     _check_returns(request.return_values, "PutItem")
-    return _done(prepared_put(state, request), request)
+    return _do_write(prepared_put(state, request), request)
 
 
 def delete_item(state: State, request: Delete) -> dict[str, Any]:
     """Do a DeleteItem."""
     _check_returns(request.return_values, "DeleteItem")
-    return _done(prepared_delete(state, request), request)
+    return _do_write(prepared_delete(state, request), request)
 
 
 def update_item(state: State, request: UpdateRequest) -> dict[str, Any]:
     """Do an UpdateItem."""
     _check_returns(request.return_values, "UpdateItem")
-    return _done(prepared_update(state, request), request)
+    return _do_write(prepared_update(state, request), request)
 
 
 def _check_returns(wanted: str | None, operation: str) -> None:
@@ -176,7 +176,7 @@ def _check_returns(wanted: str | None, operation: str) -> None:
         raise validation("Return values set to invalid value")
 
 
-def _done(action: Action, request: Write) -> dict[str, Any]:
+def _do_write(action: Action, request: Write) -> dict[str, Any]:
     """Do a write, and return its answer. Raises DynamoError."""
     wants_cost = wants_capacity(request.return_consumed_capacity)
     old = action.row()
@@ -188,7 +188,7 @@ def _done(action: Action, request: Write) -> dict[str, Any]:
     answer: dict[str, Any] = {}
     wanted = request.return_values
     if wanted is not None and wanted != "NONE":
-        shown = _returned(action, wanted, None if old is None else old.item, item)
+        shown = _returned_item(action, wanted, None if old is None else old.item, item)
         if shown:
             answer["Attributes"] = shown
     if wants_cost:
@@ -205,7 +205,7 @@ def cost_of(action: Action, old: Row | None, cost: Cost | None = None, *, times:
     return cost
 
 
-def _returned(action: Action, wanted: str, old: Item | None, new: Item | None) -> Item | None:
+def _returned_item(action: Action, wanted: str, old: Item | None, new: Item | None) -> Item | None:
     source = new if wanted.endswith("NEW") else old
     if source is None or wanted.startswith("ALL"):
         return source

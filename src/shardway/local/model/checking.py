@@ -114,7 +114,7 @@ def _items(value: Any, rule: Items) -> list[Any]:
         raise _unexpected_container(value)
     if not isinstance(value, list):
         raise serialization("Expected list or null")
-    return [_typed(item, rule.member) for item in value]
+    return [_check_type(item, rule.member) for item in value]
 
 
 def _pairs(value: Any, rule: Pairs) -> dict[str, str]:
@@ -130,7 +130,9 @@ def _members(value: Any, rule: Structure) -> dict[str, Any]:
         raise _unexpected_container(value)
     if not isinstance(value, dict):
         raise serialization("Expected null")
-    return {name: _typed(value[name], member) for name, member in rule.rules.items() if value.get(name) is not None}
+    return {
+        name: _check_type(value[name], member) for name, member in rule.rules.items() if value.get(name) is not None
+    }
 
 
 _TYPES: dict[type, Callable[[Any, Any], Any]] = {
@@ -145,7 +147,7 @@ _TYPES: dict[type, Callable[[Any, Any], Any]] = {
 }
 
 
-def _typed(value: Any, rule: Rule) -> Any:
+def _check_type(value: Any, rule: Rule) -> Any:
     return _TYPES[type(rule)](value, rule)
 
 

@@ -64,14 +64,14 @@ def register_stream_consumer(model: KinesisModel, request: dict[str, Any]) -> di
 
 def describe_stream_consumer(model: KinesisModel, request: dict[str, Any]) -> dict[str, Any]:
     """Answer DescribeStreamConsumer, for a consumer's ARN, or for a stream's ARN and a name."""
-    stream, consumer = _named(model, request)
+    stream, consumer = _named_consumer(model, request)
     model.meters.stream_call("DescribeStreamConsumer", stream.name, model.account_id)
     return {"ConsumerDescription": consumer.describe(model.now_ms()) | {"StreamARN": stream.arn}}
 
 
 def deregister_stream_consumer(model: KinesisModel, request: dict[str, Any]) -> None:
     """Answer DeregisterStreamConsumer: the consumer's subscriptions end."""
-    stream, consumer = _named(model, request)
+    stream, consumer = _named_consumer(model, request)
     model.meters.stream_call("DeregisterStreamConsumer", stream.name, model.account_id)
     if consumer.gone_ms is None:
         model.commit("consumer_update", stream.uid, consumer.name, {"gone_ms": model.due_ms(model.now_ms())})
@@ -98,7 +98,7 @@ def list_stream_consumers(model: KinesisModel, request: dict[str, Any]) -> dict[
     return answer
 
 
-def _named(model: KinesisModel, request: dict[str, Any]) -> tuple[Stream, Consumer]:
+def _named_consumer(model: KinesisModel, request: dict[str, Any]) -> tuple[Stream, Consumer]:
     """Return the stream and the consumer that a request names by ARN, by stream and name, or in both ways."""
     name, arn = request.get("ConsumerName"), request.get("ConsumerARN")
     if arn is not None:

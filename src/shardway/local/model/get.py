@@ -109,7 +109,7 @@ def get_records(model: KinesisModel, body: bytes) -> bytes:
     state, name = read
     now_ms = model.now_ms()
     if now_ms - state.created_ms > tokens.ITERATOR_LIFE_MS:
-        raise _expired(state.created_ms, now_ms)
+        raise _expired_error(state.created_ms, now_ms)
     stream = model.stream_of_uid(state.stream_uid)
     shard = None if stream is None else stream.shard(state.shard_index, now_ms)
     if stream is None or shard is None:
@@ -136,7 +136,7 @@ def _volume(model: KinesisModel, stream: Stream, shard: Shard) -> Any:
     return model.meters.meter(("get bytes", stream.uid, shard.index), model.limits.get_bytes_per_s)
 
 
-def _expired(created_ms: int, now_ms: int) -> ModelError:
+def _expired_error(created_ms: int, now_ms: int) -> ModelError:
     return ModelError(
         "ExpiredIteratorException",
         f"Iterator expired. The iterator was created at time {utc_text(created_ms)} "

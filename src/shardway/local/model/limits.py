@@ -95,18 +95,18 @@ class Meter:
     let in.
     """
 
-    __slots__ = ("_blocked_until", "_level", "_seen", "rate")
+    __slots__ = ("_blocked_until", "_last_look", "_level", "rate")
 
     def __init__(self, rate: float, now: float) -> None:
         self.rate = rate
         self._level = rate
-        self._seen = now
+        self._last_look = now
         self._blocked_until = 0.0
 
     def _fill(self, now: float) -> None:
-        if now > self._seen:
-            self._level = min(self.rate, self._level + (now - self._seen) * self.rate)
-        self._seen = now
+        if now > self._last_look:
+            self._level = min(self.rate, self._level + (now - self._last_look) * self.rate)
+        self._last_look = now
 
     def allows(self, amount: float, now: float) -> bool:
         """Return True when ``amount`` may be taken now; more than a second's worth may be when the bucket is full."""
@@ -122,7 +122,7 @@ class Meter:
 
     def idle(self, now: float) -> bool:
         """Return True when the bucket is as good as new."""
-        return now >= self._blocked_until and self._level + max(0.0, now - self._seen) * self.rate >= self.rate
+        return now >= self._blocked_until and self._level + max(0.0, now - self._last_look) * self.rate >= self.rate
 
 
 class Meters:

@@ -36,12 +36,12 @@ _CANONICAL_ENDS = frozenset([f"{char}==" for char in "AQgw"] + [f"{char}=" for c
 """The ends that padded base64 may have: the bits that pad are zero."""
 
 
-class _Sized(msgspec.Struct, gc=False):
+class _SizedEntry(msgspec.Struct, gc=False):
     data: bytes = msgspec.field(name="Data")
 
 
 class _SizedRequest(msgspec.Struct, gc=False):
-    records: list[_Sized] = msgspec.field(name="Records")
+    records: list[_SizedEntry] = msgspec.field(name="Records")
 
 
 class _Entry(msgspec.Struct, gc=False):
@@ -69,13 +69,13 @@ class _RecordRequest(_Entry, gc=False):
 _decode = msgspec.json.Decoder(_Request).decode
 _decode_sizes = msgspec.json.Decoder(_SizedRequest).decode
 _decode_record = msgspec.json.Decoder(_RecordRequest).decode
-_decode_size = msgspec.json.Decoder(_Sized).decode
+_decode_size = msgspec.json.Decoder(_SizedEntry).decode
 
 
 class _Columns:
     """The records of a request, column by column."""
 
-    __slots__ = ("_together", "datas", "full", "hash_keys", "keys", "payloads")
+    __slots__ = ("_joined_keys", "datas", "full", "hash_keys", "keys", "payloads")
 
     def __init__(self, entries: Sequence[_Entry], data_sizes: Sequence[int]) -> None:
         self.datas = [entry.data for entry in entries]
@@ -84,11 +84,11 @@ class _Columns:
         self.hash_keys = None if hash_keys.count(None) == len(hash_keys) else hash_keys
         self.full = None not in self.keys
         """True where all records have a partition key."""
-        self._together = "".join(filter(None, self.keys))
+        self._joined_keys = "".join(filter(None, self.keys))
         self.payloads = list(map(int.__add__, data_sizes, self._key_sizes()))
 
     def _key_sizes(self) -> list[int]:
-        if self.full and self._together.isascii():
+        if self.full and self._joined_keys.isascii():
             return list(map(len, self.keys))  # type: ignore[arg-type]
         return [0 if key is None else len(key.encode()) for key in self.keys]
 
@@ -97,7 +97,7 @@ class _Columns:
         characters.
         """
         keys: list[Any] = self.keys
-        together = self._together
+        together = self._joined_keys
         if together.isascii() and together.isprintable() and '"' not in together and "\\" not in together:
             return keys
         return [json.dumps(key or "")[1:-1] for key in keys]
@@ -121,7 +121,7 @@ def put_records(model: KinesisModel, body: bytes) -> bytes:
         request = _decode(body)
         sizes = [len(entry.data) for entry in _decode_sizes(body).records]
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        request, sizes = _checked(model, "PutRecords", body, _Request), None
+        request, sizes = _check_fully(model, "PutRecords", body, _Request), None
     stream = model.find_stream(request.stream_name, request.stream_arn)
     if sizes is None:
         sizes = [_size(entry.data) for entry in request.records]
@@ -129,7 +129,7 @@ def put_records(model: KinesisModel, body: bytes) -> bytes:
     else:
         columns = _Columns(request.records, sizes)
         if stream is None or not 0 < len(sizes) <= RECORDS_MAX or not columns.usual(stream.record_bytes_max, sizes):
-            _checked(model, "PutRecords", body, _Request)
+            _check_fully(model, "PutRecords", body, _Request)
     stream = _admit(model, stream, request, columns)
     total = sum(columns.payloads)
     if total > REQUEST_BYTES_MAX:
@@ -148,12 +148,12 @@ def put_record(model: KinesisModel, body: bytes) -> bytes:
         request = _decode_record(body)
         sizes = [len(_decode_size(body).data)]
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        request = _checked(model, "PutRecord", body, _RecordRequest)
+        request = _check_fully(model, "PutRecord", body, _RecordRequest)
         sizes = [_size(request.data)]
     stream = model.find_stream(request.stream_name, request.stream_arn)
     columns = _Columns([request], sizes)
     if stream is None or request.ordering is not None or not columns.usual(stream.record_bytes_max, sizes):
-        _checked(model, "PutRecord", body, _RecordRequest)
+        _check_fully(model, "PutRecord", body, _RecordRequest)
     stream = _admit(model, stream, request, columns)
     if request.ordering is not None:
         _check_ordering(model, stream, request.ordering)
@@ -173,7 +173,7 @@ def _size(data: str) -> int:
     return len(data) // 4 * 3 - data[-2:].count("=")
 
 
-def _checked(model: KinesisModel, operation: str, body: bytes, shape: Any) -> Any:
+def _check_fully(model: KinesisModel, operation: str, body: bytes, shape: Any) -> Any:
     """Return the request after the full check, which raises ModelError if anything breaks the API's model."""
     request = model.decode(body)
     names = request if isinstance(request, dict) else {}

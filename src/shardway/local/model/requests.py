@@ -132,7 +132,7 @@ def _stream(required: str = "", /, **rules: Rule) -> Structure:
     return Structure(rules | _BY_NAME, frozenset([*required.split(), "StreamName"]))
 
 
-def _plain(shared: dict[str, Rule], required: str = "", /, **rules: Rule) -> Structure:
+def _structure(shared: dict[str, Rule], required: str = "", /, **rules: Rule) -> Structure:
     return Structure(rules | shared, frozenset(required.split()))
 
 
@@ -151,18 +151,18 @@ REQUESTS: dict[str, Structure] = {
         frozenset({"StreamName"}),
     ),
     "DecreaseStreamRetentionPeriod": _stream("RetentionPeriodHours", RetentionPeriodHours=Int32(1)),
-    "DeleteResourcePolicy": _plain(_RESOURCE, "ResourceARN"),
+    "DeleteResourcePolicy": _structure(_RESOURCE, "ResourceARN"),
     "DeleteStream": _stream(EnforceConsumerDeletion=Flag()),
-    "DeregisterStreamConsumer": _plain(_CONSUMER),
+    "DeregisterStreamConsumer": _structure(_CONSUMER),
     "DescribeAccountSettings": Structure({}),
     "DescribeLimits": Structure({}),
     "DescribeStream": _stream(Limit=PAGE, ExclusiveStartShardId=SHARD_ID),
-    "DescribeStreamConsumer": _plain(_CONSUMER),
+    "DescribeStreamConsumer": _structure(_CONSUMER),
     "DescribeStreamSummary": _stream(),
     "DisableEnhancedMonitoring": _stream("ShardLevelMetrics", ShardLevelMetrics=METRICS),
     "EnableEnhancedMonitoring": _stream("ShardLevelMetrics", ShardLevelMetrics=METRICS),
-    "GetRecords": _plain(_BY_ARN, "ShardIterator", Limit=PAGE, ShardIterator=Text(1, 512), DryRun=Flag()),
-    "GetResourcePolicy": _plain(_RESOURCE, "ResourceARN"),
+    "GetRecords": _structure(_BY_ARN, "ShardIterator", Limit=PAGE, ShardIterator=Text(1, 512), DryRun=Flag()),
+    "GetResourcePolicy": _structure(_RESOURCE, "ResourceARN"),
     "GetShardIterator": _stream(
         "ShardId ShardIteratorType",
         ShardId=SHARD_ID,
@@ -172,7 +172,7 @@ REQUESTS: dict[str, Structure] = {
         DryRun=Flag(),
     ),
     "IncreaseStreamRetentionPeriod": _stream("RetentionPeriodHours", RetentionPeriodHours=Int32(1)),
-    "ListShards": _plain(
+    "ListShards": _structure(
         _BY_NAME,
         MaxResults=PAGE,
         ExclusiveStartShardId=SHARD_ID,
@@ -180,11 +180,11 @@ REQUESTS: dict[str, Structure] = {
         StreamCreationTimestamp=Time(),
         ShardFilter=FILTER,
     ),
-    "ListStreamConsumers": _plain(
+    "ListStreamConsumers": _structure(
         _BY_ARN, "StreamARN", NextToken=TOKEN, MaxResults=PAGE, StreamCreationTimestamp=Time()
     ),
     "ListStreams": Structure({"Limit": PAGE, "ExclusiveStartStreamName": STREAM_NAME, "NextToken": TOKEN}),
-    "ListTagsForResource": _plain(_RESOURCE, "ResourceARN"),
+    "ListTagsForResource": _structure(_RESOURCE, "ResourceARN"),
     "ListTagsForStream": _stream(Limit=Int32(1, 50), ExclusiveStartTagKey=TAG_KEY),
     "MergeShards": _stream("ShardToMerge AdjacentShardToMerge", ShardToMerge=SHARD_ID, AdjacentShardToMerge=SHARD_ID),
     "PutRecord": _stream(
@@ -200,8 +200,10 @@ REQUESTS: dict[str, Structure] = {
         Records=Items(ENTRY, 1, 500, "com.amazonaws.kinesis.v20131202.PutRecordsRequestEntry@c965e310"),
         DryRun=Flag(),
     ),
-    "PutResourcePolicy": _plain(_RESOURCE, "ResourceARN Policy", Policy=Text()),
-    "RegisterStreamConsumer": _plain(_BY_ARN, "StreamARN ConsumerName", ConsumerName=Text(1, 128, NAME), Tags=TAG_MAP),
+    "PutResourcePolicy": _structure(_RESOURCE, "ResourceARN Policy", Policy=Text()),
+    "RegisterStreamConsumer": _structure(
+        _BY_ARN, "StreamARN ConsumerName", ConsumerName=Text(1, 128, NAME), Tags=TAG_MAP
+    ),
     "RemoveTagsFromStream": _stream("TagKeys", TagKeys=TAG_KEYS),
     "SplitShard": _stream("ShardToSplit NewStartingHashKey", NewStartingHashKey=HASH_KEY, ShardToSplit=SHARD_ID),
     "StartStreamEncryption": _stream("EncryptionType KeyId", **ENCRYPTION),
@@ -216,8 +218,8 @@ REQUESTS: dict[str, Structure] = {
         },
         frozenset({"ConsumerARN", "ShardId", "StartingPosition"}),
     ),
-    "TagResource": _plain(_RESOURCE, "ResourceARN Tags", Tags=TAG_MAP),
-    "UntagResource": _plain(_RESOURCE, "ResourceARN TagKeys", TagKeys=TAG_KEYS),
+    "TagResource": _structure(_RESOURCE, "ResourceARN Tags", Tags=TAG_MAP),
+    "UntagResource": _structure(_RESOURCE, "ResourceARN TagKeys", TagKeys=TAG_KEYS),
     "UpdateAccountSettings": Structure(
         {
             "MinimumThroughputBillingCommitment": Structure(
@@ -226,16 +228,16 @@ REQUESTS: dict[str, Structure] = {
         },
         frozenset({"MinimumThroughputBillingCommitment"}),
     ),
-    "UpdateMaxRecordSize": _plain(_BY_ARN, "StreamARN MaxRecordSizeInKiB", MaxRecordSizeInKiB=RECORD_KIB),
+    "UpdateMaxRecordSize": _structure(_BY_ARN, "StreamARN MaxRecordSizeInKiB", MaxRecordSizeInKiB=RECORD_KIB),
     "UpdateShardCount": _stream(
         "TargetShardCount ScalingType",
         TargetShardCount=Int32(1),
         ScalingType=Text(values=("UNIFORM_SCALING",)),
     ),
-    "UpdateStreamMode": _plain(
+    "UpdateStreamMode": _structure(
         _BY_ARN, "StreamARN StreamModeDetails", StreamModeDetails=MODE, WarmThroughputMiBps=WARM_MIBPS
     ),
-    "UpdateStreamRecordDistributionStrategy": _plain(
+    "UpdateStreamRecordDistributionStrategy": _structure(
         _BY_ARN, "StreamARN RecordDistributionStrategy", RecordDistributionStrategy=STRATEGY
     ),
     "UpdateStreamWarmThroughput": _stream("WarmThroughputMiBps", WarmThroughputMiBps=WARM_MIBPS),

@@ -35,26 +35,26 @@ def scale(pieces: list[Piece], target: int, next_index: int) -> list[Any]:
 
 class _Plan:
     def __init__(self, pieces: list[Piece], next_index: int) -> None:
-        self._left = list(reversed(pieces))
+        self._pieces_left = list(reversed(pieces))
         self._lasts = [piece.last for piece in pieces]
-        self._next = next_index
+        self._next_index = next_index
         self._stages: list[Any] = []
 
     def scale(self, target: int) -> list[Any]:
         for _, wanted in even_ranges(target):
             inside = []
-            last = self._snapped(wanted, target)
-            while self._left and self._left[-1].last <= last:
-                inside.append(self._left.pop())
-            if self._left and self._left[-1].first <= last:
-                lower, upper = self._split(self._left.pop(), last)
+            last = self._snap(wanted, target)
+            while self._pieces_left and self._pieces_left[-1].last <= last:
+                inside.append(self._pieces_left.pop())
+            if self._pieces_left and self._pieces_left[-1].first <= last:
+                lower, upper = self._split(self._pieces_left.pop(), last)
                 inside.append(lower)
-                self._left.append(upper)
+                self._pieces_left.append(upper)
             while len(inside) > 1:
                 inside[:2] = [self._merge(inside[0], inside[1])]
         return self._stages
 
-    def _snapped(self, wanted: int, target: int) -> int:
+    def _snap(self, wanted: int, target: int) -> int:
         """Return the end of a target range, or the end of a shard that differs from it by rounding only."""
         if wanted == HASH_KEY_MAX:
             return wanted
@@ -62,18 +62,18 @@ class _Plan:
         near = at < len(self._lasts) and self._lasts[at] <= wanted + target
         return self._lasts[at] if near else wanted
 
-    def _born(self, parents: list[int], first: int, last: int) -> tuple[Piece, Any]:
-        piece = Piece(self._next, first, last)
-        self._next += 1
+    def _new_piece(self, parents: list[int], first: int, last: int) -> tuple[Piece, Any]:
+        piece = Piece(self._next_index, first, last)
+        self._next_index += 1
         return piece, (parents, str(first), str(last))
 
     def _split(self, piece: Piece, last: int) -> tuple[Piece, Piece]:
-        lower, lower_birth = self._born([piece.shard_index], piece.first, last)
-        upper, upper_birth = self._born([piece.shard_index], last + 1, piece.last)
+        lower, lower_birth = self._new_piece([piece.shard_index], piece.first, last)
+        upper, upper_birth = self._new_piece([piece.shard_index], last + 1, piece.last)
         self._stages.append(([piece.shard_index], [lower_birth, upper_birth]))
         return lower, upper
 
     def _merge(self, lower: Piece, upper: Piece) -> Piece:
-        merged, birth = self._born([lower.shard_index, upper.shard_index], lower.first, upper.last)
+        merged, birth = self._new_piece([lower.shard_index, upper.shard_index], lower.first, upper.last)
         self._stages.append(([lower.shard_index, upper.shard_index], [birth]))
         return merged

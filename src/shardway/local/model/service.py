@@ -33,7 +33,7 @@ _RAW: dict[str, Callable[[KinesisModel, bytes], bytes]] = {
 }
 """The operations of the data plane, which read and write JSON themselves."""
 
-_PLAIN: dict[str, Callable[[KinesisModel, dict[str, Any]], dict[str, Any] | None]] = {
+_PLAIN_OPERATIONS: dict[str, Callable[[KinesisModel, dict[str, Any]], dict[str, Any] | None]] = {
     "AddTagsToStream": tags.add_tags_to_stream,
     "CreateStream": streams.create_stream,
     "DecreaseStreamRetentionPeriod": settings.decrease_stream_retention_period,
@@ -111,7 +111,7 @@ class KinesisModel:
     @property
     def operations(self) -> frozenset[str]:
         """The operations that ``handle`` knows; SubscribeToShard is ``subscribe``."""
-        return frozenset(_RAW) | frozenset(_PLAIN)
+        return frozenset(_RAW) | frozenset(_PLAIN_OPERATIONS)
 
     @property
     def limits(self) -> Limits:
@@ -130,7 +130,7 @@ class KinesisModel:
         raw = _RAW.get(operation)
         if raw is not None:
             return raw(self, body)
-        plain = _PLAIN.get(operation)
+        plain = _PLAIN_OPERATIONS.get(operation)
         if plain is None:
             raise ModelError("UnknownOperationException")
         request = check(operation, self.decode(body))

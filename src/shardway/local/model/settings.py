@@ -28,7 +28,7 @@ _METRICS = (
 )
 
 
-def _updating(model: KinesisModel, stream: Stream, fields: dict[str, Any]) -> None:
+def _update(model: KinesisModel, stream: Stream, fields: dict[str, Any]) -> None:
     """Change settings; the stream is UPDATING until it has settled."""
     model.commit("update", stream.uid, model.due_ms(model.now_ms()), fields)
     model.settle(stream)
@@ -80,22 +80,22 @@ def _retain(model: KinesisModel, stream: Stream, hours: int) -> None:
     require_active(model, stream)
     if hours != stream.retention_hours:
         floor_ms = stream.horizon_ms(model.now_ms())
-        _updating(model, stream, {"retention_hours": hours, "horizon_floor_ms": floor_ms})
+        _update(model, stream, {"retention_hours": hours, "horizon_floor_ms": floor_ms})
 
 
 def enable_enhanced_monitoring(model: KinesisModel, request: dict[str, Any]) -> dict[str, Any]:
     """Answer EnableEnhancedMonitoring."""
-    stream, named = _monitoring(model, request)
+    stream, named = _monitoring_request(model, request)
     return _monitor(model, stream, [m for m in _METRICS if m in named or m in stream.metrics])
 
 
 def disable_enhanced_monitoring(model: KinesisModel, request: dict[str, Any]) -> dict[str, Any]:
     """Answer DisableEnhancedMonitoring."""
-    stream, named = _monitoring(model, request)
+    stream, named = _monitoring_request(model, request)
     return _monitor(model, stream, [m for m in stream.metrics if m not in named])
 
 
-def _monitoring(model: KinesisModel, request: dict[str, Any]) -> tuple[Stream, set[str]]:
+def _monitoring_request(model: KinesisModel, request: dict[str, Any]) -> tuple[Stream, set[str]]:
     stream = model.stream_of(request)
     require_active(model, stream)
     named = set(request["ShardLevelMetrics"])
@@ -104,7 +104,7 @@ def _monitoring(model: KinesisModel, request: dict[str, Any]) -> tuple[Stream, s
 
 def _monitor(model: KinesisModel, stream: Stream, metrics: list[str]) -> dict[str, Any]:
     before = stream.metrics
-    _updating(model, stream, {"metrics": metrics})
+    _update(model, stream, {"metrics": metrics})
     return {
         "StreamName": stream.name,
         "StreamARN": stream.arn,
@@ -116,13 +116,13 @@ def _monitor(model: KinesisModel, stream: Stream, metrics: list[str]) -> dict[st
 def start_stream_encryption(model: KinesisModel, request: dict[str, Any]) -> None:
     """Answer StartStreamEncryption: records put from now on say that they are encrypted."""
     stream = _encryption(model, request)
-    _updating(model, stream, {"encryption": "KMS", "key_id": request["KeyId"]})
+    _update(model, stream, {"encryption": "KMS", "key_id": request["KeyId"]})
 
 
 def stop_stream_encryption(model: KinesisModel, request: dict[str, Any]) -> None:
     """Answer StopStreamEncryption."""
     stream = _encryption(model, request)
-    _updating(model, stream, {"encryption": "NONE", "key_id": None})
+    _update(model, stream, {"encryption": "NONE", "key_id": None})
 
 
 def _encryption(model: KinesisModel, request: dict[str, Any]) -> Stream:
@@ -145,14 +145,14 @@ def update_stream_mode(model: KinesisModel, request: dict[str, Any]) -> None:
             raise validation("WarmThroughputMiBps is only supported for streams in ON_DEMAND mode.")
     elif "WarmThroughputMiBps" in request:
         fields["warm_mibps"] = _warm(model, request)
-    _updating(model, stream, fields)
+    _update(model, stream, fields)
 
 
 def update_max_record_size(model: KinesisModel, request: dict[str, Any]) -> None:
     """Answer UpdateMaxRecordSize."""
     stream = model.stream_of(request)
     require_active(model, stream)
-    _updating(model, stream, {"max_record_kib": request["MaxRecordSizeInKiB"]})
+    _update(model, stream, {"max_record_kib": request["MaxRecordSizeInKiB"]})
 
 
 def update_record_distribution_strategy(model: KinesisModel, request: dict[str, Any]) -> None:
@@ -176,7 +176,7 @@ def update_stream_warm_throughput(model: KinesisModel, request: dict[str, Any]) 
         raise validation("WarmThroughputMiBps is only supported for streams in ON_DEMAND mode.")
     warm = _warm(model, request)
     before = stream.warm_mibps
-    _updating(model, stream, {"warm_mibps": warm})
+    _update(model, stream, {"warm_mibps": warm})
     current = {} if before is None else {"CurrentMiBps": before}
     return {
         "StreamARN": stream.arn,

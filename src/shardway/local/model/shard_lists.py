@@ -51,7 +51,7 @@ def list_shards(model: KinesisModel, request: dict[str, Any]) -> dict[str, Any]:
             f"Stream {stream.name} under account {model.account_id} not ACTIVE or UPDATING, "
             f"instead in state {stream.status}"
         )
-    matching = [s for s in _filtered(model, stream, shard_filter, now_ms) if s.index > after]
+    matching = [s for s in _filter(model, stream, shard_filter, now_ms) if s.index > after]
     limit = min(RESULTS_MAX, request.get("MaxResults", RESULTS_MAX))
     page = matching[:limit]
     answer: dict[str, Any] = {"Shards": [shard.describe() for shard in page]}
@@ -88,7 +88,7 @@ def _index_of(shard_id: str) -> int:
     return index
 
 
-def _filtered(model: KinesisModel, stream: Stream, shard_filter: dict[str, Any] | None, now_ms: int) -> list[Shard]:
+def _filter(model: KinesisModel, stream: Stream, shard_filter: dict[str, Any] | None, now_ms: int) -> list[Shard]:
     shards = stream.listed_shards(now_ms)
     if shard_filter is None:
         return shards

@@ -160,7 +160,7 @@ def describe_stream_summary(model: KinesisModel, request: dict[str, Any]) -> dic
 
 
 def _description(stream: Stream) -> dict[str, Any]:
-    answer = _listed(stream) | {
+    answer = _listing(stream) | {
         "RetentionPeriodHours": stream.retention_hours,
         "EnhancedMonitoring": [{"ShardLevelMetrics": stream.metrics}],
         "EncryptionType": stream.encryption,
@@ -170,7 +170,7 @@ def _description(stream: Stream) -> dict[str, Any]:
     return answer
 
 
-def _listed(stream: Stream) -> dict[str, Any]:
+def _listing(stream: Stream) -> dict[str, Any]:
     return {
         "StreamName": stream.name,
         "StreamARN": stream.arn,
@@ -193,7 +193,7 @@ def list_streams(model: KinesisModel, request: dict[str, Any]) -> dict[str, Any]
     answer: dict[str, Any] = {
         "StreamNames": page,
         "HasMoreStreams": len(names) > limit,
-        "StreamSummaries": [_listed(model.state.streams[name]) for name in page],
+        "StreamSummaries": [_listing(model.state.streams[name]) for name in page],
     }
     if len(names) > limit:
         answer["NextToken"] = tokens.write_token("ListStreams", now_ms, page[-1])

@@ -53,7 +53,7 @@ class Subscriptions:
     """The subscriptions of one service: the last one for each consumer and shard."""
 
     def __init__(self) -> None:
-        self._last: dict[_Key, Subscription] = {}
+        self._last_subscriptions: dict[_Key, Subscription] = {}
 
     def subscribe(self, model: KinesisModel, request: dict[str, Any]) -> Subscription:
         """Open a subscription. Raises ModelError."""
@@ -76,7 +76,7 @@ class Subscriptions:
                 f"Rate exceeded for consumer {consumer.name} and shard {shard.name} "
                 f"in stream {stream.name} under account {model.account_id}."
             )
-        before = self._last.get(key)
+        before = self._last_subscriptions.get(key)
         if before is not None and now_ms - before.started_ms < TAKEOVER_MS:
             raise in_use(before.in_use_text)
         if request.get("DryRun"):
@@ -85,21 +85,21 @@ class Subscriptions:
             before.taken_over = True
             before.notify()
         self._forget(now_ms)
-        subscription = self._last[key] = Subscription(model, stream, shard, consumer, place)
+        subscription = self._last_subscriptions[key] = Subscription(model, stream, shard, consumer, place)
         subscription.asked_number = start.number
         return subscription
 
     def wake(self, consumer_arn: str) -> None:
         """Wake the consumer's subscriptions, so that they are polled."""
-        for key, subscription in list(self._last.items()):
+        for key, subscription in list(self._last_subscriptions.items()):
             if key.consumer_arn == consumer_arn:
                 subscription.notify()
 
     def _forget(self, now_ms: int) -> None:
         """Forget closed subscriptions that do not matter to later calls any more."""
-        for key, subscription in list(self._last.items()):
+        for key, subscription in list(self._last_subscriptions.items()):
             if subscription.closed and now_ms - subscription.started_ms >= TAKEOVER_MS:
-                del self._last[key]
+                del self._last_subscriptions[key]
 
 
 def _shard(model: KinesisModel, stream: Stream, shard_id: str) -> Shard:
@@ -166,7 +166,7 @@ class Subscription:
             return []
         events: list[Event] = []
         while len(events) < POLL_EVENTS_MAX:
-            event = self._next(now_ms)
+            event = self._next_event(now_ms)
             if event is None:
                 return events
             events.append(event)
@@ -191,7 +191,7 @@ class Subscription:
             )
         return None
 
-    def _next(self, now_ms: int) -> Event | None:
+    def _next_event(self, now_ms: int) -> Event | None:
         shard = self._shard
         if self._place.kind == AT_ORDINAL:
             shard.log.trim(self._stream.horizon_ms(now_ms))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 LIST_DEFAULT = 50
 
 
-def _merged(model: KinesisModel, name: str, old: dict[str, str], new: dict[str, str]) -> dict[str, str]:
+def _add(model: KinesisModel, name: str, old: dict[str, str], new: dict[str, str]) -> dict[str, str]:
     require_plain(model, f"add tags to stream {name}", new)
     merged = old | new
     if len(merged) > TAGS_MAX:
@@ -27,7 +27,7 @@ def _merged(model: KinesisModel, name: str, old: dict[str, str], new: dict[str, 
     return merged
 
 
-def _without(model: KinesisModel, name: str, old: dict[str, str], keys: list[str]) -> dict[str, str]:
+def _remove(model: KinesisModel, name: str, old: dict[str, str], keys: list[str]) -> dict[str, str]:
     require_plain(model, f"remove tags from stream {name}", keys)
     return {key: value for key, value in old.items() if key not in keys}
 
@@ -35,13 +35,13 @@ def _without(model: KinesisModel, name: str, old: dict[str, str], keys: list[str
 def add_tags_to_stream(model: KinesisModel, request: dict[str, Any]) -> None:
     """Answer AddTagsToStream."""
     stream = model.stream_of(request)
-    _set(model, stream, None, _merged(model, stream.name, stream.tags, request["Tags"]))
+    _set(model, stream, None, _add(model, stream.name, stream.tags, request["Tags"]))
 
 
 def remove_tags_from_stream(model: KinesisModel, request: dict[str, Any]) -> None:
     """Answer RemoveTagsFromStream: keys that are not there do not matter."""
     stream = model.stream_of(request)
-    _set(model, stream, None, _without(model, stream.name, stream.tags, request["TagKeys"]))
+    _set(model, stream, None, _remove(model, stream.name, stream.tags, request["TagKeys"]))
 
 
 def list_tags_for_stream(model: KinesisModel, request: dict[str, Any]) -> dict[str, Any]:
@@ -50,28 +50,28 @@ def list_tags_for_stream(model: KinesisModel, request: dict[str, Any]) -> dict[s
     after = request.get("ExclusiveStartTagKey", "")
     limit = request.get("Limit", LIST_DEFAULT)
     keys = sorted(key for key in stream.tags if key > after)
-    return {"Tags": _listed(stream.tags, keys[:limit]), "HasMoreTags": len(keys) > limit}
+    return {"Tags": _tag_list(stream.tags, keys[:limit]), "HasMoreTags": len(keys) > limit}
 
 
 def tag_resource(model: KinesisModel, request: dict[str, Any]) -> None:
     """Answer TagResource, for a stream or a consumer."""
     stream, consumer, tags = _resource(model, request["ResourceARN"])
-    _set(model, stream, consumer, _merged(model, stream.name, tags, request["Tags"]))
+    _set(model, stream, consumer, _add(model, stream.name, tags, request["Tags"]))
 
 
 def untag_resource(model: KinesisModel, request: dict[str, Any]) -> None:
     """Answer UntagResource, for a stream or a consumer."""
     stream, consumer, tags = _resource(model, request["ResourceARN"])
-    _set(model, stream, consumer, _without(model, stream.name, tags, request["TagKeys"]))
+    _set(model, stream, consumer, _remove(model, stream.name, tags, request["TagKeys"]))
 
 
 def list_tags_for_resource(model: KinesisModel, request: dict[str, Any]) -> dict[str, Any]:
     """Answer ListTagsForResource, for a stream or a consumer, in the order of the keys."""
     _, _, tags = _resource(model, request["ResourceARN"])
-    return {"Tags": _listed(tags, sorted(tags))}
+    return {"Tags": _tag_list(tags, sorted(tags))}
 
 
-def _listed(tags: dict[str, str], keys: list[str]) -> list[dict[str, str]]:
+def _tag_list(tags: dict[str, str], keys: list[str]) -> list[dict[str, str]]:
     return [{"Key": key, "Value": tags[key]} for key in keys]
 
 

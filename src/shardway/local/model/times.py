@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 
-_ROUNDING = 0.01
+_ROUNDING_MS = 0.01
 """The part of a millisecond that a float of epoch seconds may lack (its precision is a quarter of a microsecond)."""
 
 
 def epoch_ms(seconds: float) -> int:
     """Return the millisecond in which a moment lies: the service cuts off what is finer."""
-    return int(seconds * 1000 + _ROUNDING)
+    return int(seconds * 1000 + _ROUNDING_MS)
 
 
 def utc_text(moment_ms: int) -> str:

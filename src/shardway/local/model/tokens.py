@@ -24,7 +24,7 @@ _FIELDS = struct.Struct(">QQQQIBQB")
 _DIGEST_BYTES = 16
 _NAME_AT = len(_HEAD) + _FIELDS.size
 _KEY = b"shardway local kinesis"
-_keyed = hashlib.blake2b(digest_size=_DIGEST_BYTES, key=_KEY)
+_keyed_hash = hashlib.blake2b(digest_size=_DIGEST_BYTES, key=_KEY)
 
 
 class IteratorState(NamedTuple):
@@ -45,7 +45,7 @@ class IteratorState(NamedTuple):
 
 
 def _digest(payload: bytes) -> bytes:
-    digest = _keyed.copy()
+    digest = _keyed_hash.copy()
     digest.update(payload)
     return digest.digest()
 

@@ -50,20 +50,20 @@ class _Parser:
         self.values: set[str] = set()
 
     def whole(self) -> made.Node:
-        node = self._node(self._either())
+        node = self._node(self._disjunction())
         self._tokens.expect_end()
         return node
 
-    def _either(self) -> made.Node | made.Operand:
-        first = self._both()
+    def _disjunction(self) -> made.Node | made.Operand:
+        first = self._conjunction()
         if not self._at_word("OR"):
             return first
         nodes = [self._node(first)]
         while self._tokens.take_word("OR"):
-            nodes.append(self._node(self._both()))
+            nodes.append(self._node(self._conjunction()))
         return made.Some(nodes)
 
-    def _both(self) -> made.Node | made.Operand:
+    def _conjunction(self) -> made.Node | made.Operand:
         first = self._one()
         if not self._at_word("AND"):
             return first
@@ -80,7 +80,7 @@ class _Parser:
         negations = 0
         while self._tokens.take_word("NOT"):
             negations += 1
-        found = self._compared(self._primary())
+        found = self._comparison(self._primary())
         if not negations:
             return found
         node = self._node(found)
@@ -101,7 +101,7 @@ class _Parser:
     def _primary(self) -> made.Node | made.Operand:
         tokens = self._tokens
         if tokens.next.text == "(":
-            return self._parenthesized()
+            return self._parentheses()
         if tokens.next.kind == "value":
             place = tokens.take().text
             self.values.add(place)
@@ -110,14 +110,14 @@ class _Parser:
             return self._function()
         return made.Attribute(self._path())
 
-    def _parenthesized(self) -> made.Node | made.Operand:
+    def _parentheses(self) -> made.Node | made.Operand:
         tokens = self._tokens
         self._depth += 1
         if self._depth > DEPTH_MAX:
             raise ExpressionError(f"The expression has more than {DEPTH_MAX} parentheses in each other")
         tokens.expect("(")
         doubled = tokens.next.text == "("
-        found = self._either()
+        found = self._disjunction()
         if doubled and tokens.next.text == ")" and self._closed_just_now is found:
             raise ExpressionError("The expression has redundant parentheses;")
         tokens.expect(")")
@@ -125,7 +125,7 @@ class _Parser:
         self._depth -= 1
         return found
 
-    def _compared(self, left: made.Node | made.Operand) -> made.Node | made.Operand:
+    def _comparison(self, left: made.Node | made.Operand) -> made.Node | made.Operand:
         """Return the comparison that begins with this operand, if one does."""
         if not isinstance(left, made.Attribute | made.Placeholder | made.Size):
             return left

@@ -16,7 +16,7 @@ from shardway.local.dynamodb.expressions.paths import Path, shown
 from shardway.local.dynamodb.expressions.placeholders import Scope
 from shardway.local.dynamodb.expressions.tokens import ExpressionError
 
-_ORDERED = frozenset({"S", "N", "B"})
+_ORDERED_TYPES = frozenset({"S", "N", "B"})
 ORDERS: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -157,7 +157,7 @@ class Comparison:
     def check(self, scope: Scope) -> None:
         """See `Node`."""
         check_distinct(self.sign, self.left, self.right, scope)
-        check_types(self.sign, _ORDERED, (self.left, self.right), scope)
+        check_types(self.sign, _ORDERED_TYPES, (self.left, self.right), scope)
 
 
 class Range:
@@ -177,7 +177,7 @@ class Range:
 
     def check(self, scope: Scope) -> None:
         """See `Node`."""
-        check_types("BETWEEN", _ORDERED, (self.operand, self.low, self.high), scope)
+        check_types("BETWEEN", _ORDERED_TYPES, (self.operand, self.low, self.high), scope)
         low, high = self.low.given(scope), self.high.given(scope)
         if low is None or high is None:
             return
@@ -190,8 +190,8 @@ class Range:
             else ("same data type for lower and upper bounds")
         )
         raise ExpressionError(
-            f"The BETWEEN operator requires {rule}; lower bound operand: AttributeValue: {_shown(low)}, "
-            f"upper bound operand: AttributeValue: {_shown(high)}"
+            f"The BETWEEN operator requires {rule}; lower bound operand: AttributeValue: {_value_text(low)}, "
+            f"upper bound operand: AttributeValue: {_value_text(high)}"
         )
 
 
@@ -352,7 +352,7 @@ def in_order(left: Value | None, sign: str, right: Value | None) -> bool:
     if left is None or right is None:
         return False
     kind = kind_of(left)
-    return kind in _ORDERED and kind == kind_of(right) and ORDERS[sign](comparable(left), comparable(right))
+    return kind in _ORDERED_TYPES and kind == kind_of(right) and ORDERS[sign](comparable(left), comparable(right))
 
 
 def contains(value: Value, part: Value) -> bool:
@@ -390,6 +390,6 @@ def check_distinct(name: str, left: Operand, right: Operand, scope: Scope) -> No
             )
 
 
-def _shown(value: Value) -> str:
+def _value_text(value: Value) -> str:
     ((kind, content),) = value.items()
     return f"{{{kind}:{str(content)[:100]}}}"

@@ -10,7 +10,7 @@ from shardway.local.dynamodb.expressions import conditions as made
 from shardway.local.dynamodb.expressions.placeholders import Scope
 from shardway.local.dynamodb.keys import KeySchema
 
-_UNSUPPORTED = "Query key condition not supported"
+_UNSUPPORTED_TEXT = "Query key condition not supported"
 
 
 class KeyRange(NamedTuple):
@@ -42,9 +42,9 @@ def key_range(node: made.Node, schema: KeySchema, scope: Scope) -> KeyRange:
         raise validation("Conditions can be of length 1 or 2 only")
     if name != schema.range_name:
         if schema.range_name is None:
-            raise validation(_UNSUPPORTED)
+            raise validation(_UNSUPPORTED_TEXT)
         raise validation(f"Query condition missed key schema element: {schema.range_name}")
-    return _within(partition, part, schema, scope)
+    return _key_range(partition, part, schema, scope)
 
 
 def _parts(node: made.Node) -> list[made.Node]:
@@ -75,7 +75,7 @@ def _attribute(part: made.Node, scope: Scope) -> str:
         case made.Contains():
             raise _operator("contains")
         case _:
-            raise validation(_UNSUPPORTED)
+            raise validation(_UNSUPPORTED_TEXT)
     if isinstance(operand, made.Size):
         raise _operator("size")
     if not isinstance(operand, made.Attribute):
@@ -97,11 +97,11 @@ def _value(operand: made.Operand, kind: str, scope: Scope) -> Value:
 
 def _equal(part: made.Node, schema: KeySchema, scope: Scope) -> Value:
     if not isinstance(part, made.Equal):
-        raise validation(_UNSUPPORTED)
+        raise validation(_UNSUPPORTED_TEXT)
     return _value(part.right, schema.hash_kind, scope)
 
 
-def _within(partition: Value, part: made.Node, schema: KeySchema, scope: Scope) -> KeyRange:
+def _key_range(partition: Value, part: made.Node, schema: KeySchema, scope: Scope) -> KeyRange:
     kind = schema.range_kind
     assert kind is not None
     match part:
@@ -125,4 +125,4 @@ def _within(partition: Value, part: made.Node, schema: KeySchema, scope: Scope) 
             value = _value(prefix, kind, scope)
             return KeyRange(partition, low=value, prefix=value)
         case _:
-            raise validation(_UNSUPPORTED)
+            raise validation(_UNSUPPORTED_TEXT)

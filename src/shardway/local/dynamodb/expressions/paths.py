@@ -74,7 +74,7 @@ def path_fault(paths: list[tuple[Step, ...]]) -> str | None:
         return None
     tree: dict[Step, object] = {}
     for steps in paths:
-        fault = _planted(tree, steps)
+        fault = _plant(tree, steps)
         if fault is not None:
             what, other = fault
             return (
@@ -84,7 +84,7 @@ def path_fault(paths: list[tuple[Step, ...]]) -> str | None:
     return None
 
 
-def _planted(tree: dict[Step, object], steps: tuple[Step, ...]) -> tuple[str, tuple[Step, ...]] | None:
+def _plant(tree: dict[Step, object], steps: tuple[Step, ...]) -> tuple[str, tuple[Step, ...]] | None:
     """Add a path to a tree, whose leaves are whole paths. Return what stood in the way, and the path that it is."""
     branch: dict[Step, object] = tree
     for at, step in enumerate(steps):

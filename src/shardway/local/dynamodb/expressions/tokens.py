@@ -47,7 +47,7 @@ class Tokens:
             for found in _TOKEN.finditer(text)
         ]
         self._tokens.append(Token("end", END, len(text), len(text)))
-        self._at = 0
+        self._place = 0
         operators = sum(token.text.upper() in _OPERATORS for token in self._tokens if token.kind in ("sign", "name"))
         if operators > OPERATORS_MAX:
             raise ExpressionError(f"The expression contains too many operators; operator count: {OPERATORS_MAX + 1}")
@@ -55,31 +55,31 @@ class Tokens:
     @property
     def next(self) -> Token:
         """The token that is read next."""
-        return self._tokens[self._at]
+        return self._tokens[self._place]
 
     def after_next(self) -> str:
         """Return the text of the token after the next one."""
-        return self._tokens[min(self._at + 1, len(self._tokens) - 1)].text
+        return self._tokens[min(self._place + 1, len(self._tokens) - 1)].text
 
     def take(self) -> Token:
         """Read the next token."""
-        token = self._tokens[self._at]
-        self._at = min(self._at + 1, len(self._tokens) - 1)
+        token = self._tokens[self._place]
+        self._place = min(self._place + 1, len(self._tokens) - 1)
         return token
 
     def take_if(self, text: str) -> bool:
         """Read the next token if it is this sign."""
-        if self._tokens[self._at].text != text:
+        if self._tokens[self._place].text != text:
             return False
-        self._at += 1
+        self._place += 1
         return True
 
     def take_word(self, word: str) -> bool:
         """Read the next token if it is this word, in letters of either case."""
-        token = self._tokens[self._at]
+        token = self._tokens[self._place]
         if token.kind != "name" or token.text.upper() != word:
             return False
-        self._at += 1
+        self._place += 1
         return True
 
     def expect(self, text: str) -> None:
@@ -94,7 +94,7 @@ class Tokens:
 
     def wrong(self) -> ExpressionError:
         """Return the error that the next token may not stand where it stands."""
-        at = self._at
+        at = self._place
         token = self._tokens[at]
         begin = self._tokens[at - 1].begin if at else (0 if token.kind == "end" else token.begin)
         end = self._tokens[min(at + 1, len(self._tokens) - 1)]

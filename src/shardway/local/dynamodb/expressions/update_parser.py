@@ -13,7 +13,7 @@ from shardway.local.dynamodb.expressions.updates import Concatenation, IfAbsent,
 PARSED_MAX = 1024
 DEPTH_MAX = 100
 _SECTIONS = ("SET", "REMOVE", "ADD", "DELETE")
-_ELSEWHERE = frozenset(
+_OTHER_FUNCTIONS = frozenset(
     {"attribute_exists", "attribute_not_exists", "attribute_type", "begins_with", "contains", "size"}
 )
 
@@ -62,7 +62,7 @@ class _Parser:
                 elif section == "REMOVE":
                     removes.append(path)
                 else:
-                    (adds if section == "ADD" else deletes).append((path, self._given()))
+                    (adds if section == "ADD" else deletes).append((path, self._placeholder()))
                 if not tokens.take_if(","):
                     break
         return Update(tuple(sets), tuple(removes), tuple(adds), tuple(deletes))
@@ -79,7 +79,7 @@ class _Parser:
     def _operand(self) -> Source:
         tokens = self._tokens
         if tokens.next.kind == "value":
-            return Plain(self._given())
+            return Plain(self._placeholder())
         if tokens.next.text == "(":
             self._enter()
             tokens.take()
@@ -94,7 +94,7 @@ class _Parser:
     def _function(self) -> Source:
         tokens = self._tokens
         name = tokens.take().text
-        if name in _ELSEWHERE:
+        if name in _OTHER_FUNCTIONS:
             raise ExpressionError(f"The function is not allowed in an update expression; function: {name}")
         if name not in ("if_not_exists", "list_append"):
             raise ExpressionError(f"Invalid function name; function: {name}")
@@ -122,7 +122,7 @@ class _Parser:
         if self._depth > DEPTH_MAX:
             raise ExpressionError(f"The expression has more than {DEPTH_MAX} functions and parentheses in each other")
 
-    def _given(self) -> Operand:
+    def _placeholder(self) -> Operand:
         if self._tokens.next.kind != "value":
             raise self._tokens.wrong()
         place = self._tokens.take().text

@@ -241,7 +241,7 @@ def _put(fresh: Item, steps: tuple[Step, ...], value: Value) -> None:
         return
     if len(steps) - 1 + depth_of(value) > DEPTH_MAX:
         raise validation("Nesting Levels have exceeded supported limits")
-    holder = _opened(fresh, steps)
+    holder = _open_holder(fresh, steps)
     last = steps[-1]
     if isinstance(holder, list) and isinstance(last, int):
         holder[last : last + 1] = [value]  # beyond the end: appended
@@ -256,7 +256,7 @@ def _take(fresh: Item, steps: tuple[Step, ...]) -> None:
     if len(steps) == 1:
         fresh.pop(str(steps[0]), None)
         return
-    holder = _opened(fresh, steps)
+    holder = _open_holder(fresh, steps)
     last = steps[-1]
     if isinstance(holder, list) and isinstance(last, int):
         del holder[last : last + 1]
@@ -266,12 +266,12 @@ def _take(fresh: Item, steps: tuple[Step, ...]) -> None:
         raise validation(_NO_PATH)
 
 
-def _opened(fresh: Item, steps: tuple[Step, ...]) -> object:
+def _open_holder(fresh: Item, steps: tuple[Step, ...]) -> object:
     """Return the map or list that holds the last step, copied with all that is around it. Raises DynamoError."""
     name = str(steps[0])
     if name not in fresh:
         raise validation(_NO_PATH)
-    fresh[name] = value = _copied(fresh[name])
+    fresh[name] = value = _copy(fresh[name])
     for step in steps[1:-1]:
         ((kind, content),) = value.items()
         if isinstance(step, int):
@@ -279,11 +279,11 @@ def _opened(fresh: Item, steps: tuple[Step, ...]) -> object:
                 raise validation(_NO_PATH)
         elif kind != "M" or step not in content:
             raise validation(_NO_PATH)
-        content[step] = value = _copied(content[step])
+        content[step] = value = _copy(content[step])
     return next(iter(value.values()))
 
 
-def _copied(value: Value) -> Value:
+def _copy(value: Value) -> Value:
     ((kind, content),) = value.items()
     if kind == "L":
         return {"L": list(content)}
