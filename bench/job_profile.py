@@ -216,7 +216,7 @@ def profile(run: Run, log: Path) -> Profile:
 @contextmanager
 def _progresses(found: list[dict[str, Any]]) -> Iterator[None]:
     """Add the progresses of the query that the runner starts to ``found``, while the block lasts."""
-    looked = query._Run
+    looked = query._QueryRun
     before = looked._look
 
     def look(self: Any, query: Any) -> None:

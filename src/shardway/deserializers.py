@@ -112,7 +112,7 @@ def gzip(
     Data that is cut off or not gzip cannot be read, nor what opens to more than ``opened_bytes_max`` bytes (by default
     16 MiB) or has more than 1,000 members: a record of a few kilobytes can hold gigabytes.
     """
-    return _opened("gzip", then, opened_bytes_max)
+    return _opening("gzip", then, opened_bytes_max)
 
 
 @overload
@@ -132,10 +132,10 @@ def zstd(
     ModuleNotFoundError without it.
     """
     check_zstd("deserializers.zstd")
-    return _opened("zstd", then, opened_bytes_max)
+    return _opening("zstd", then, opened_bytes_max)
 
 
-def _opened(
+def _opening(
     compression: Compression, then: Callable[[bytes], Any] | None, opened_bytes_max: int
 ) -> Callable[[bytes], Any]:
     def read(data: bytes) -> Any:

@@ -26,14 +26,14 @@ def one_line(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else _escaped(one) for one in text)
+    return "".join(one if one.isprintable() else _escape(one) for one in text)
 
 
 def lines(text: str) -> str:
     """Return text of several lines with such characters escaped; line feeds and tabs stay."""
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() or one in "\n\t" else _escaped(one) for one in text)
+    return "".join(one if one.isprintable() or one in "\n\t" else _escape(one) for one in text)
 
 
 def json_of(value: object) -> bytes:
@@ -78,5 +78,5 @@ def url_without_password(url: str) -> str:
     return _USER_OF_ONE_URL.sub("***@", url, count=1)
 
 
-def _escaped(one: str) -> str:
+def _escape(one: str) -> str:
     return one.encode("unicode_escape").decode("ascii")

@@ -48,26 +48,26 @@ def python_value_of(schema: Type, data: bytes) -> Any:
 
 
 def _whole_value(schema: Type, data: bytes, *, as_json: bool) -> Any:
-    reading = _Reading(data, as_json=as_json)
+    reading = _ByteReader(data, as_json=as_json)
     value = reading.value(schema, 0)
     if reading.at != len(data):
         raise AvroError(f"{len(data) - reading.at} bytes are left over: the data is of another schema")
     return value
 
 
-class _Reading:
+class _ByteReader:
     """The bytes of one record, and how far they are read."""
 
     def __init__(self, data: bytes, *, as_json: bool) -> None:
         self.at = 0
         self.as_json = as_json
         self._data = data
-        self._left = VALUES_MAX
+        self._values_left = VALUES_MAX
         self._names_chars_left = NAMES_CHARS_MAX
 
     def value(self, of: Type, depth: int) -> Any:
-        self._left -= 1
-        if self._left < 0:
+        self._values_left -= 1
+        if self._values_left < 0:
             raise AvroError(f"it holds more than {VALUES_MAX} values")
         if depth > DEPTH_MAX:
             raise AvroError(f"its values lie more than {DEPTH_MAX} deep")
@@ -115,43 +115,43 @@ class _Reading:
             yield abs(count)
 
 
-def _boolean(reading: _Reading, of: Type, depth: int) -> bool:  # noqa: ARG001 - one of several
+def _boolean(reading: _ByteReader, of: Type, depth: int) -> bool:  # noqa: ARG001 - one of several
     return reading.take(1) != b"\0"
 
 
-def _float(reading: _Reading, of: Type, depth: int) -> float:  # noqa: ARG001 - one of several
+def _float(reading: _ByteReader, of: Type, depth: int) -> float:  # noqa: ARG001 - one of several
     (found,) = struct.unpack("<f", reading.take(4)) if of.kind == "float" else struct.unpack("<d", reading.take(8))
     return float(found)
 
 
-def _bytes(reading: _Reading, of: Type, depth: int) -> bytes:  # noqa: ARG001 - one of several
+def _bytes(reading: _ByteReader, of: Type, depth: int) -> bytes:  # noqa: ARG001 - one of several
     return reading.take(of.size if of.kind == "fixed" else reading.long())
 
 
-def _enum(reading: _Reading, of: Type, depth: int) -> Any:  # noqa: ARG001 - one of several
-    symbol = _chosen(of.names, reading.long())
+def _enum(reading: _ByteReader, of: Type, depth: int) -> Any:  # noqa: ARG001 - one of several
+    symbol = _choose(of.names, reading.long())
     reading.name(len(symbol))
     return symbol
 
 
-def _union(reading: _Reading, of: Type, depth: int) -> Any:
-    return reading.value(_chosen(of.parts, reading.long()), depth + 1)
+def _union(reading: _ByteReader, of: Type, depth: int) -> Any:
+    return reading.value(_choose(of.parts, reading.long()), depth + 1)
 
 
-def _array(reading: _Reading, of: Type, depth: int) -> list[Any]:
+def _array(reading: _ByteReader, of: Type, depth: int) -> list[Any]:
     return [reading.value(of.parts[0], depth + 1) for count in reading.blocks() for _ in range(count)]
 
 
-def _map(reading: _Reading, of: Type, depth: int) -> dict[str, Any]:
+def _map(reading: _ByteReader, of: Type, depth: int) -> dict[str, Any]:
     return {reading.text(): reading.value(of.parts[0], depth + 1) for count in reading.blocks() for _ in range(count)}
 
 
-def _record(reading: _Reading, of: Type, depth: int) -> dict[str, Any]:
+def _record(reading: _ByteReader, of: Type, depth: int) -> dict[str, Any]:
     reading.name(of.names_chars)
     return {name: reading.value(part, depth + 1) for name, part in zip(of.names, of.parts, strict=True)}
 
 
-def _chosen(among: list[Any], place: int) -> Any:
+def _choose(among: list[Any], place: int) -> Any:
     if not 0 <= place < len(among):
         raise AvroError("it chooses what the schema does not have")
     return among[place]

@@ -54,15 +54,15 @@ class _Schema:
     """The state of the parsing of one schema."""
 
     def __init__(self) -> None:
-        self._named: dict[str, Type] = {}
-        self._left = NODES_MAX
+        self._named_types: dict[str, Type] = {}
+        self._nodes_left = NODES_MAX
 
     def type_of(self, found: Any, space: str, depth: int) -> Type:
-        self._left -= 1
-        if self._left < 0 or depth > DEPTH_MAX:
+        self._nodes_left -= 1
+        if self._nodes_left < 0 or depth > DEPTH_MAX:
             raise AvroError(f"the schema has more than {NODES_MAX} types, or they lie more than {DEPTH_MAX} deep")
         if isinstance(found, str):
-            return self._called(found, space)
+            return self._type_of(found, space)
         if isinstance(found, list):
             made = Type("union")
             made.parts = [self.type_of(one, space, depth + 1) for one in found]
@@ -71,26 +71,26 @@ class _Schema:
         if not isinstance(kind, str):  # {"type": {"type": ...}}
             return self.type_of(kind, space, depth + 1)
         if kind in ("record", "error", "enum", "fixed"):
-            return self._made(kind, found, space, depth)
+            return self._make(kind, found, space, depth)
         if kind in ("array", "map"):
             made = Type(kind)
             made.parts = [self.type_of(found["items" if kind == "array" else "values"], space, depth + 1)]
             return made
-        made = self._called(kind, space)
+        made = self._type_of(kind, space)
         return _with_logical(made, found) if kind in _PRIMITIVES else made
 
-    def _called(self, name: str, space: str) -> Type:
+    def _type_of(self, name: str, space: str) -> Type:
         if name in _PRIMITIVES:
             return Type(name)
-        known = self._named.get(_full(name, space)) or self._named.get(name)
+        known = self._named_types.get(_full(name, space)) or self._named_types.get(name)
         if known is None:
             raise AvroError("the schema names a type that it does not define: it refers to another schema")
         return known
 
-    def _made(self, kind: str, found: dict[str, Any], space: str, depth: int) -> Type:
+    def _make(self, kind: str, found: dict[str, Any], space: str, depth: int) -> Type:
         made = Type("record" if kind == "error" else kind)
         full = _full(str(found["name"]), str(found.get("namespace") or space))
-        self._named[full] = made  # before its fields, which may refer to it
+        self._named_types[full] = made  # before its fields, which may refer to it
         below = full.rpartition(".")[0]
         if kind == "enum":
             made.names = [writable(str(one)) for one in found["symbols"]]

@@ -144,18 +144,18 @@ def _moment(images: _Images) -> dt.datetime | None:
 
 
 def _item(typed: _Typed, gather: Callable[[list[Any]], Collection[Any]]) -> dict[str, Any]:
-    return {name: _plain(one, gather, 0) for name, one in typed.items()}
+    return {name: _plain_value(one, gather, 0) for name, one in typed.items()}
 
 
-def _plain(typed: Any, gather: Callable[[list[Any]], Collection[Any]], depth: int) -> Any:
+def _plain_value(typed: Any, gather: Callable[[list[Any]], Collection[Any]], depth: int) -> Any:
     """Return the plain value of a typed one. ``gather`` makes a set of its values."""
     if not isinstance(typed, dict) or len(typed) != 1 or depth > DEPTH_MAX:
         raise _wrong()
     ((kind, value),) = typed.items()
     if kind == "M" and isinstance(value, dict):
-        return {name: _plain(one, gather, depth + 1) for name, one in value.items()}
+        return {name: _plain_value(one, gather, depth + 1) for name, one in value.items()}
     if kind == "L" and isinstance(value, list):
-        return [_plain(one, gather, depth + 1) for one in value]
+        return [_plain_value(one, gather, depth + 1) for one in value]
     if kind in ("SS", "NS", "BS") and isinstance(value, list):
         return gather([_scalar(kind[0], one) for one in value])
     return _scalar(kind, value)

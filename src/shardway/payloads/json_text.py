@@ -34,12 +34,12 @@ def value_as(decoder: msgspec.json.Decoder[T], data: bytes, what: str) -> T:
         except (msgspec.DecodeError, ValueError):
             if b"\\ud" not in data and b"\\uD" not in data:
                 raise
-            return decoder.decode(_mended(data))
+            return decoder.decode(_mend(data))
     except msgspec.ValidationError as fault:
         raise PayloadError(f"it is no {what}: {fault}") from None
     except (msgspec.DecodeError, ValueError, ArithmeticError, RecursionError):
         raise PayloadError(f"it is no {what}: it is not one value of JSON") from None
 
 
-def _mended(data: bytes) -> bytes:
+def _mend(data: bytes) -> bytes:
     return exact_json(writable_value(json.loads(data, parse_float=Decimal)))

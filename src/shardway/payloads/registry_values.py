@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from shardway.payloads.schema_cache import SchemaCache
 
-_ANY = msgspec.json.Decoder(Any)
+_ANY_DECODER = msgspec.json.Decoder(Any)
 
 
 class RegistryValues:
@@ -36,5 +36,5 @@ class RegistryValues:
             except AvroError as fault:
                 raise PayloadError(f"it is not of the schema {found.name}: {fault}") from None
         if found.format == "JSON":
-            return value_as(_ANY, inner, f"value of the schema {found.name}")
+            return value_as(_ANY_DECODER, inner, f"value of the schema {found.name}")
         raise PayloadError(f"it cannot be read: {found.why}")

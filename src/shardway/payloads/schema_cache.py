@@ -56,10 +56,10 @@ class SchemaCache:
         self._schemas_max = schemas_max
         self._turn = threading.Condition()
         """It is notified when a fetch has ended."""
-        self._known: OrderedDict[str, Schema] = OrderedDict()
-        self._away: tuple[float, str] | None = None
+        self._schemas: OrderedDict[str, Schema] = OrderedDict()
+        self._absence: tuple[float, str] | None = None
         """When the registry is asked again that has failed, and why it has."""
-        self._fetching: dict[str, float] = {}
+        self._fetches: dict[str, float] = {}
         """When the fetch of an id began, in seconds of the clock that nothing sets."""
 
     def of(self, identity: str) -> Schema:
@@ -67,60 +67,60 @@ class SchemaCache:
         and where it is on its way (``pending``): ask again.
         """
         with self._turn:
-            found = self._kept(identity)
+            found = self._find(identity)
             if found is None:
                 self._begin(identity)
                 if _on_event_loop():
-                    raise self._waiting(identity)
+                    raise self._waiting_error(identity)
                 # It is fetched on another thread here, too: no timeout of a socket ends an answer that trickles.
-                self._turn.wait_for(lambda: identity not in self._fetching, FETCH_MAX_S)
-                found = self._kept(identity)
+                self._turn.wait_for(lambda: identity not in self._fetches, FETCH_MAX_S)
+                found = self._find(identity)
             if found is None:
-                raise self._failed(f"it gives no answer within {FETCH_MAX_S:g} s")
+                raise self._note_failure(f"it gives no answer within {FETCH_MAX_S:g} s")
             return found
 
-    def _kept(self, identity: str) -> Schema | None:
+    def _find(self, identity: str) -> Schema | None:
         """Return what is known of an id; None: it is to be fetched. Raises RegistryError while the registry is left
         alone.
         """
-        known = self._known.get(identity)
+        known = self._schemas.get(identity)
         if known is not None and known.again_s > self._now():
-            self._known.move_to_end(identity)
+            self._schemas.move_to_end(identity)
             return known
-        if self._away is not None and self._away[0] > self._now():
-            raise RegistryError(self._away[1])
+        if self._absence is not None and self._absence[0] > self._now():
+            raise RegistryError(self._absence[1])
         return None
 
     def _begin(self, identity: str) -> None:
-        if identity not in self._fetching and len(self._fetching) < FETCHES_MAX:
+        if identity not in self._fetches and len(self._fetches) < FETCHES_MAX:
             # Where no thread can be started, nothing is under way. One that ends at once waits for this turn to end.
-            tasks.thread(partial(self._fetch, identity), "shardway-schema", partial(self._heard, identity))
-            self._fetching[identity] = time.monotonic()
+            tasks.thread(partial(self._fetch, identity), "shardway-schema", partial(self._end_failed_fetch, identity))
+            self._fetches[identity] = time.monotonic()
 
-    def _waiting(self, identity: str) -> RegistryError:
+    def _waiting_error(self, identity: str) -> RegistryError:
         """Return the error for a caller that does not wait: the fetch is under way, or takes too long."""
-        began_s = self._fetching.get(identity, min(self._fetching.values()))
+        began_s = self._fetches.get(identity, min(self._fetches.values()))
         if time.monotonic() - began_s > FETCH_MAX_S:
-            return self._failed(f"it gives no answer within {FETCH_MAX_S:g} s")
+            return self._note_failure(f"it gives no answer within {FETCH_MAX_S:g} s")
         return RegistryError(f"{self._registry}: a schema is being fetched: ask again", pending=True)
 
     def _fetch(self, identity: str) -> None:
         try:
-            self._fetched(identity)
+            self._fetch_once(identity)
         finally:
-            self._over(identity)
+            self._end_fetch(identity)
 
-    def _heard(self, identity: str, error: BaseException) -> None:
+    def _end_failed_fetch(self, identity: str, error: BaseException) -> None:
         with self._turn:
-            self._failed(f"the fetch ended with {type(error).__name__}")
-        self._over(identity)
+            self._note_failure(f"the fetch ended with {type(error).__name__}")
+        self._end_fetch(identity)
 
-    def _over(self, identity: str) -> None:
+    def _end_fetch(self, identity: str) -> None:
         with self._turn:
-            self._fetching.pop(identity, None)
+            self._fetches.pop(identity, None)
             self._turn.notify_all()
 
-    def _fetched(self, identity: str) -> None:
+    def _fetch_once(self, identity: str) -> None:
         """Ask the registry, and keep its answer, or that it has failed."""
         try:
             found = schema_of(identity, self._ask(identity))
@@ -129,23 +129,23 @@ class SchemaCache:
             found = Schema(why=why, again_s=self._now() + UNKNOWN_AGAIN_S)
         except (ShardwayError, TimeoutError) as fault:
             with self._turn:
-                self._failed(one_line(str(fault)) or "it gives no answer")
+                self._note_failure(one_line(str(fault)) or "it gives no answer")
             return
         with self._turn:
-            self._away = None
-            self._known[identity] = found
-            self._known.move_to_end(identity)
-            while len(self._known) > self._schemas_max:
-                self._known.popitem(last=False)
+            self._absence = None
+            self._schemas[identity] = found
+            self._schemas.move_to_end(identity)
+            while len(self._schemas) > self._schemas_max:
+                self._schemas.popitem(last=False)
 
-    def _failed(self, why: str) -> RegistryError:
+    def _note_failure(self, why: str) -> RegistryError:
         told = (
             f"the schema registry {self._registry} gives no schema: {why}. Records wait until it does: see that it "
             "answers, and that it may be read"
         )
-        if self._away is None:
+        if self._absence is None:
             log.warning("%s", told)
-        self._away = self._now() + AWAY_AGAIN_S, told
+        self._absence = self._now() + AWAY_AGAIN_S, told
         return RegistryError(told)
 
 

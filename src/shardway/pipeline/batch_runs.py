@@ -61,7 +61,7 @@ def query_run(batch: DataFrame) -> BatchRun | None:
     if query_id is None:
         return None
     try:
-        found = _running(batch.sparkSession, query_id)
+        found = _running_query(batch.sparkSession, query_id)
     except (Py4JError, AttributeError, TypeError):
         return BatchRun(query_id)
     return BatchRun(query_id) if found is None else BatchRun(query_id, found[1])
@@ -72,7 +72,7 @@ def execution_of(batch: DataFrame) -> Any:
     one. Raises Py4JError where this version of Spark has none.
     """
     query_id = _query_of(batch)
-    found = None if query_id is None else _running(batch.sparkSession, query_id)
+    found = None if query_id is None else _running_query(batch.sparkSession, query_id)
     return None if found is None else found[0].lastExecution()
 
 
@@ -83,7 +83,7 @@ def _query_of(batch: DataFrame) -> str | None:
         return None
 
 
-def _running(spark: Any, query_id: str) -> tuple[Any, str] | None:
+def _running_query(spark: Any, query_id: str) -> tuple[Any, str] | None:
     """Return the query and the id of its run; None where Spark has no query of this id."""
     known = _queries.get(query_id)
     if known is not None and _is_active(known[0]):
@@ -108,7 +108,7 @@ def _is_active(query: Any) -> bool:
 
 def _from_offset_log(spark: Any, query_id: str, batch_id: int) -> BatchRun:
     """Return what the query's offset log has of the batch."""
-    known = _running(spark, query_id)
+    known = _running_query(spark, query_id)
     if known is None:
         return BatchRun(query_id)
     query, run_id = known
@@ -126,7 +126,7 @@ def _from_offset_log(spark: Any, query_id: str, batch_id: int) -> BatchRun:
     return run if about.isEmpty() else run._replace(planned_at_s=about.get().batchTimestampMs() / 1000)
 
 
-_written: OrderedDict[tuple[str, str], tuple[str, int]] = OrderedDict()
+_written_batches: OrderedDict[tuple[str, str], tuple[str, int]] = OrderedDict()
 """The run and the batch that this process writes or wrote last, by place and writer."""
 
 
@@ -141,17 +141,17 @@ def one_write(place: str, writer: str, run: BatchRun | None, batch_id: int, *, w
         yield
         return
     this = (run.run_id, batch_id)
-    if _written.get((place, writer)) == this:
+    if _written_batches.get((place, writer)) == this:
         raise OptionError(
             f"{place}: batch {batch_id} was written to this {why}. Write all its rows at once, or give each write a "
             "name of its own, writer=..."
         )
-    _written[place, writer] = this
-    _written.move_to_end((place, writer))
-    while len(_written) > _WRITTEN_MAX:
-        _written.popitem(last=False)
+    _written_batches[place, writer] = this
+    _written_batches.move_to_end((place, writer))
+    while len(_written_batches) > _WRITTEN_MAX:
+        _written_batches.popitem(last=False)
     try:
         yield
     except BaseException:
-        _written.pop((place, writer), None)
+        _written_batches.pop((place, writer), None)
         raise

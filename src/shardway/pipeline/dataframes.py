@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 _DEFINITIONS = "pyspark.pipelines.graph_element_registry"
-_REFUSED = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
+_REFUSED_CONDITION = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
 
 
 def columns_of(records: DataFrame) -> list[str] | None:
@@ -71,7 +71,7 @@ def schema_of(ddl: str) -> DataType:
     try:
         return StructType.fromDDL(ddl)
     except PySparkException as error:
-        if error.getCondition() != _REFUSED:
+        if error.getCondition() != _REFUSED_CONDITION:
             raise
     raise OptionError(
         "Spark parses no schema inside of a query function of a declarative pipeline: make it outside of the function, "

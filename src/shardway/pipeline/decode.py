@@ -59,13 +59,13 @@ _JSON_OPTIONS = {
 
 def decode_bytes(records: DataFrame) -> DataFrame:
     """``value`` is the data as it is, BINARY. Nothing is undecodable."""
-    return _with(records, value=fn.col(_DATA), reason=fn.lit(None).cast("string"))
+    return _with_columns(records, value=fn.col(_DATA), reason=fn.lit(None).cast("string"))
 
 
 def decode_text(records: DataFrame) -> DataFrame:
     """``value`` is the data as text, STRING. What is not valid UTF-8 is undecodable."""
     text = fn.try_validate_utf8(fn.col(_DATA).cast("string"))
-    return _with(records, value=text, reason=fn.when(text.isNull(), fn.lit(NOT_UTF8)))
+    return _with_columns(records, value=text, reason=fn.when(text.isNull(), fn.lit(NOT_UTF8)))
 
 
 def decode_json(records: DataFrame, schema: StructType | str) -> DataFrame:
@@ -91,7 +91,7 @@ def decode_json(records: DataFrame, schema: StructType | str) -> DataFrame:
     if has_string(wanted):
         # This is a column of its own: else Spark would parse the record again for each of its strings.
         doubtful = may_be_no_strings(fn.col(f"{_PARSED}.{VALUE}"), wanted)
-        strict = with_column(parsed, _STRICT, fn.when(doubtful, _parsed(parsed_as(wanted, variants=True))))
+        strict = with_column(parsed, _STRICT, fn.when(doubtful, _parse_json(parsed_as(wanted, variants=True))))
         extra.append(_STRICT)
     checked = with_column(strict, REASON, _reason(wanted))
     good = fn.when(fn.col(REASON).isNull(), fn.col(f"{_PARSED}.{VALUE}"))
@@ -106,7 +106,7 @@ def explain_json(dead_letters: DataFrame, schema: StructType | str) -> DataFrame
     """
     wanted = _struct(schema)
     parsed = _parse(dead_letters, parsed_as(wanted, variants=True))
-    return without(with_column(parsed, REASON, _explained(wanted), new=False), _TEXT, _PARSED)
+    return without(with_column(parsed, REASON, _explanation(wanted), new=False), _TEXT, _PARSED)
 
 
 class JsonFaults:
@@ -119,8 +119,8 @@ class JsonFaults:
         self._columns = list(columns)
         self._steps = [
             Selection(lambda: [fn.col("*"), _text().alias(_TEXT)]),
-            Selection(lambda: [fn.col("*"), _parsed(parsed_as(self._wanted, variants=True)).alias(_PARSED)]),
-            Selection(self._explained),
+            Selection(lambda: [fn.col("*"), _parse_json(parsed_as(self._wanted_type, variants=True)).alias(_PARSED)]),
+            Selection(self._explained_columns),
         ]
 
     def of(self, dead_letters: DataFrame) -> DataFrame:
@@ -128,11 +128,11 @@ class JsonFaults:
         return reduce(lambda rows, step: step.of(rows), self._steps, dead_letters)
 
     @property
-    def _wanted(self) -> StructType:
+    def _wanted_type(self) -> StructType:
         return _struct(self._schema)
 
-    def _explained(self) -> list[Column]:
-        reason = _explained(self._wanted).alias(REASON)
+    def _explained_columns(self) -> list[Column]:
+        reason = _explanation(self._wanted_type).alias(REASON)
         return [reason if name == REASON else fn.col(name) for name in self._columns]
 
 
@@ -148,7 +148,7 @@ def split(decoded: DataFrame) -> tuple[DataFrame, DataFrame]:
     return good, dead
 
 
-def _with(records: DataFrame, *, value: Column, reason: Column) -> DataFrame:
+def _with_columns(records: DataFrame, *, value: Column, reason: Column) -> DataFrame:
     return with_column(with_column(records, VALUE, value), REASON, reason)
 
 
@@ -161,14 +161,14 @@ def _struct(schema: StructType | str) -> StructType:
 
 def _parse(records: DataFrame, of: DataType) -> DataFrame:
     """Add the data as text (null where it is not UTF-8) and as Spark's JSON reader sees it."""
-    return with_column(with_column(records, _TEXT, _text()), _PARSED, _parsed(of))
+    return with_column(with_column(records, _TEXT, _text()), _PARSED, _parse_json(of))
 
 
 def _text() -> Column:
     return fn.try_validate_utf8(fn.col(_DATA).cast("string"))
 
 
-def _parsed(wanted: DataType) -> Column:
+def _parse_json(wanted: DataType) -> Column:
     """Return the text as Spark's JSON reader sees it."""
     # The object is parsed inside of another one: what follows it in the record, which from_json by itself would
     # not look at, then breaks the outer object, or hides its second field.
@@ -183,12 +183,12 @@ def _parsed(wanted: DataType) -> Column:
     return fn.from_json(wrapped, outer, _JSON_OPTIONS)
 
 
-def _explained(wanted: StructType) -> Column:
+def _explanation(wanted: StructType) -> Column:
     """Return the reason of a dead letter that was parsed again, with the names of fields."""
     value = restored(fn.col(f"{_PARSED}.{VALUE}"), wanted)
     return (
         fn.when(fn.col(REASON) == WRONG_TYPE, fn.coalesce(_wrong_types(wanted), fn.col(REASON)))
-        .when(fn.col(REASON) == MISSING, fn.coalesce(_missing(value, wanted), fn.col(REASON)))
+        .when(fn.col(REASON) == MISSING, fn.coalesce(_missing_fields(value, wanted), fn.col(REASON)))
         .otherwise(fn.col(REASON))
     )
 
@@ -214,7 +214,7 @@ def _wrong_types(wanted: StructType) -> Column:
     """Name the fields that are in the text, but not of their type; null where none is found."""
     wrong = []
     for path, field in fields_of(wanted):
-        parsed = _at(fn.col(f"{_PARSED}.{VALUE}"), path)
+        parsed = _field_at(fn.col(f"{_PARSED}.{VALUE}"), path)
         json_path = "$" + "".join(f"['{name}']" for name in path)
         is_wrong = parsed.isNull() & fn.get_json_object(fn.col(_TEXT), json_path).isNotNull()
         is_object = isinstance(field.dataType, StructType)
@@ -222,24 +222,24 @@ def _wrong_types(wanted: StructType) -> Column:
             is_wrong = is_wrong | ~strings_are_strings(parsed, field.dataType)
         kind = "an object" if is_object else field.dataType.simpleString()
         wrong.append(fn.when(is_wrong, fn.lit(f"{'.'.join(path)} is not {kind}")))
-    return _listed(wrong)
+    return _join(wrong)
 
 
-def _missing(value: Column, wanted: StructType) -> Column:
+def _missing_fields(value: Column, wanted: StructType) -> Column:
     """Name the required fields that are not there; null where none is found."""
     missing = []
     for path, field in fields_of(wanted):
         if not field.nullable:
             # A field of an optional object that is not there is not missing.
-            is_missing = _at(value, path[:-1]).isNotNull() & _at(value, path).isNull()
+            is_missing = _field_at(value, path[:-1]).isNotNull() & _field_at(value, path).isNull()
             missing.append(fn.when(is_missing, fn.lit(f"{'.'.join(path)} is missing")))
-    return _listed(missing)
+    return _join(missing)
 
 
-def _at(column: Column, path: tuple[str, ...]) -> Column:
+def _field_at(column: Column, path: tuple[str, ...]) -> Column:
     return reduce(lambda parent, name: parent.getField(name), path, column)
 
 
-def _listed(faults: list[Column]) -> Column:
+def _join(faults: list[Column]) -> Column:
     """Join the texts that are not null by commas; null when there is none."""
     return fn.nullif(fn.concat_ws(", ", *faults), fn.lit(""))

@@ -61,7 +61,7 @@ def deduplicate(
 
         key = fn.when(~unique, fn.struct(*[fn.col(name) for name in names]))
         return without_exact_duplicates(records, key, time=fn.col(time), order=_position_text(), window=window)
-    marked = _marked(records, names, unique)
+    marked = _mark(records, names, unique)
     if is_stream(records):
         # No row without an event time is late, and none moves the watermark.
         timed = with_column(marked, _TIME, fn.when(~undecoded, fn.col(time))).withWatermark(_TIME, window)
@@ -75,7 +75,7 @@ def deduplicate_by_watermark(records: DataFrame, keys: Sequence[str]) -> DataFra
     """Return what ``deduplicate`` does, for rows that are all decoded and have a watermark, whose delay is the window:
     a query cannot have a second one.
     """
-    marked = _marked(records, keys, _unique(keys, fn.lit(False)))
+    marked = _mark(records, keys, _unique(keys, fn.lit(False)))
     if not is_stream(records):
         return without(marked.dropDuplicates([_KEY, ALONE]), _KEY, ALONE)
     return without(marked.dropDuplicatesWithinWatermark([_KEY, ALONE]), _KEY, ALONE)
@@ -86,7 +86,7 @@ def _unique(keys: Sequence[str], undecoded: Column) -> Column:
     return reduce(lambda unique, name: unique | fn.col(name).isNull(), keys, undecoded)
 
 
-def _marked(records: DataFrame, keys: Sequence[str], unique: Column) -> DataFrame:
+def _mark(records: DataFrame, keys: Sequence[str], unique: Column) -> DataFrame:
     """Return the rows with what they are compared by: a row that stands alone has its own position and no key; all
     others have a key and no position.
     """

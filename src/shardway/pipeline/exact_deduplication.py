@@ -47,7 +47,7 @@ BUCKETS = 128
 _KEY, _MICROS, _ORDER, _HIGH, _LOW = (f"_shardway_{name}" for name in ("key", "micros", "order", "high", "low"))
 _BUCKET, _ROWS = "bucket", "rows"
 _DUPLICATES = "duplicates"
-_CHOSEN = f"{_ROWS} BINARY, {_DUPLICATES} BIGINT"
+_CHOSEN_COLUMNS = f"{_ROWS} BINARY, {_DUPLICATES} BIGINT"
 _ROWS_MAX = 10_000
 """The largest number of rows in one value."""
 _VERSION = 1
@@ -76,37 +76,37 @@ def without_exact_duplicates(records: DataFrame, key: Column, *, time: Column, o
     with warnings.catch_warnings():
         # PySpark warns of pandas 3, which changed texts and copies. What pandas carries here is bytes and numbers.
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
-        return _planned(records, {_KEY: key, _MICROS: fn.unix_micros(time), _ORDER: order}, window_micros)
+        return _plan(records, {_KEY: key, _MICROS: fn.unix_micros(time), _ORDER: order}, window_micros)
 
 
-def _planned(records: DataFrame, added: dict[str, Column], window: int) -> DataFrame:
+def _plan(records: DataFrame, added: dict[str, Column], window: int) -> DataFrame:
     """Return the plan that packs rows, chooses some of each bucket, counts the others and unpacks the rows."""
     schema = records.schema
     names = schema.names
-    packed = records.withColumns(added).mapInArrow(_packed, f"{_BUCKET} INT, {_ROWS} BINARY")
+    packed = records.withColumns(added).mapInArrow(_pack, f"{_BUCKET} INT, {_ROWS} BINARY")
     chosen = _chosen_of(packed.groupBy(_BUCKET), window, streamed=is_stream(records))
     # A query may have two of these, and each observation a name of its own.
     counted = chosen.observe(f"{EXACT_DUPLICATES}_{uuid.uuid4().hex[:8]}", fn.sum(_DUPLICATES).alias(EXACT_DUPLICATES))
 
-    def unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for rows in batch.column(_ROWS).drop_null():
                 yield from _table(rows.as_py()).select(names).to_batches()
 
-    return counted.mapInArrow(unpacked, schema)
+    return counted.mapInArrow(unpack, schema)
 
 
 def _chosen_of(groups: GroupedData, window: int, *, streamed: bool) -> DataFrame:
     """Return the rows of all buckets that are kept, packed, and how many are not."""
     if not streamed:
-        return groups.applyInPandas(lambda frame: _chosen([frame], BucketKeys(), window), _CHOSEN)
+        return groups.applyInPandas(lambda frame: _choose([frame], BucketKeys(), window), _CHOSEN_COLUMNS)
 
     def choose(_: Any, frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
         kept = BucketKeys.read(bytes(state.get[0]) if state.exists else b"")
-        yield _chosen(frames, kept, window)
+        yield _choose(frames, kept, window)
         state.update((kept.write(),))
 
-    return groups.applyInPandasWithState(choose, _CHOSEN, "kept BINARY", "append", "NoTimeout")
+    return groups.applyInPandasWithState(choose, _CHOSEN_COLUMNS, "kept BINARY", "append", "NoTimeout")
 
 
 def micros_of(span: str) -> int:
@@ -147,7 +147,7 @@ class BucketKeys:
 
         A row without a time is always kept.
         """
-        before = self._of({(high, low) for high, low, at in rows if at is not None})
+        before = self._places_of({(high, low) for high, low, at in rows if at is not None})
         now: dict[tuple[int, int], int] = {}
         chosen = []
         for high, low, at in rows:
@@ -166,7 +166,7 @@ class BucketKeys:
         self._renew(now, [before[digest] for digest in now if digest in before], window)
         return chosen
 
-    def _of(self, digests: set[tuple[int, int]]) -> dict[tuple[int, int], int]:
+    def _places_of(self, digests: set[tuple[int, int]]) -> dict[tuple[int, int], int]:
         """Return the places of entries, by digest, for those digests that have one."""
         wanted = sorted(digests)
         highs = self._entries["high"]
@@ -190,7 +190,7 @@ class BucketKeys:
         self._entries = entries[np.lexsort((entries["low"], entries["high"]))]
 
 
-def _chosen(frames: Iterable[pd.DataFrame], kept: BucketKeys, window: int) -> pd.DataFrame:
+def _choose(frames: Iterable[pd.DataFrame], kept: BucketKeys, window: int) -> pd.DataFrame:
     """Return the rows of a bucket that are kept, packed, and how many are not."""
     rows = pa.concat_tables([_table(rows) for frame in frames for rows in frame[_ROWS]])
     rows = rows.sort_by([(_MICROS, "ascending"), (_ORDER, "ascending")])
@@ -198,12 +198,12 @@ def _chosen(frames: Iterable[pd.DataFrame], kept: BucketKeys, window: int) -> pd
     left = rows.filter(pa.array(kept.choose(list(zip(*columns, strict=True)), window)))
     portions = [left.slice(at, _ROWS_MAX) for at in range(0, left.num_rows, _ROWS_MAX)]
     packed: list[bytes | None] = [_bytes(one.combine_chunks().to_batches()[0]) for one in portions]
-    packed = packed or [None]  # the number of removed rows is reported all the same
+    packed = packed or [None]  # the number of removed rows is reported even without rows
     first = [rows.num_rows - left.num_rows] + [0] * (len(packed) - 1)
     return pd.DataFrame({_ROWS: pd.Series(packed, dtype=object), _DUPLICATES: pd.Series(first, dtype="int64")})
 
 
-def _packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield, for each batch, its rows of each bucket as one value."""
     for batch in batches:
         if batch.num_rows == 0:

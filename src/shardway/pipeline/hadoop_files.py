@@ -27,7 +27,7 @@ _NO_MARK = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 _NO_CHECKSUMS = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs.file.impl.disable.cache": "true"}
 """Hadoop's options that leave out its checksum files: these would stay behind when a file is renamed out of its folder.
 """
-_PLAIN = ("org.apache.hadoop.fs.LocalFileSystem", "org.apache.hadoop.hive.ql.io.ProxyLocalFileSystem")
+_LOCAL_CLASSES = ("org.apache.hadoop.fs.LocalFileSystem", "org.apache.hadoop.hive.ql.io.ProxyLocalFileSystem")
 """The classes for local files of Hadoop itself, and of the Hive that lies in Spark's distribution."""
 
 
@@ -137,7 +137,7 @@ class LocalFiles(HadoopFiles):
         try:
             found = self._hadoop.Path(path)
             system = found.getFileSystem(self._conf)
-            is_plain = system.getClass().getName() in _PLAIN
+            is_plain = system.getClass().getName() in _LOCAL_CLASSES
             return str(system.makeQualified(found).toUri().getPath()) if is_plain else None
         except (Py4JError, PySparkException):  # there is no such file system: the use of the path says so
             return None

@@ -78,7 +78,9 @@ def may_be_no_strings(column: Column, of: DataType) -> Column:
     null.
     """
     if isinstance(of, StructType):
-        return _any(may_be_no_strings(column.getField(f.name), f.dataType) for f in of.fields if has_string(f.dataType))
+        return _any_of(
+            may_be_no_strings(column.getField(f.name), f.dataType) for f in of.fields if has_string(f.dataType)
+        )
     if isinstance(of, ArrayType):
         element = of.elementType
         found = fn.exists(column, lambda item: may_be_no_strings(item, element))
@@ -86,7 +88,7 @@ def may_be_no_strings(column: Column, of: DataType) -> Column:
         value = of.valueType
         found = fn.exists(fn.map_values(column), lambda item: may_be_no_strings(item, value))
     else:
-        # Texts are compared as bytes: a string may have a collation by which others are equal to it. The first byte
+        # Texts are compared as bytes: a collation may make a string equal to others. The first byte
         # rules out most of them, and costs least.
         text = column.cast("binary")
         number = _begins(text, b"-", b":") & ~column.cast("string").rlike(_NO_NUMBER)
@@ -103,7 +105,7 @@ def _begins(text: Column, first: bytes, behind: bytes) -> Column:
 def strings_are_strings(column: Column, of: DataType) -> Column:
     """True where every string of this type was a JSON string (or null, or absent)."""
     if isinstance(of, StructType):
-        return _all(
+        return _all_of(
             strings_are_strings(column.getField(f.name), f.dataType) for f in of.fields if has_string(f.dataType)
         )
     if isinstance(of, ArrayType):
@@ -134,7 +136,7 @@ def required_are_there(column: Column, of: DataType, *, required: bool = True) -
     """
     inside = fn.lit(True)
     if isinstance(of, StructType):
-        inside = _all(
+        inside = _all_of(
             required_are_there(column.getField(f.name), f.dataType, required=not f.nullable)
             for f in of.fields
             if not f.nullable or has_required(f.dataType)
@@ -157,11 +159,11 @@ def fields_of(of: StructType, at: tuple[str, ...] = ()) -> Iterator[tuple[tuple[
             yield from fields_of(field.dataType, path)
 
 
-def _any(checks: Iterator[Column]) -> Column:
+def _any_of(checks: Iterator[Column]) -> Column:
     return reduce(or_, checks)
 
 
-def _all(checks: Iterator[Column]) -> Column:
+def _all_of(checks: Iterator[Column]) -> Column:
     result = fn.lit(True)
     for check in checks:
         result = result & check

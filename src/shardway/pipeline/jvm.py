@@ -30,13 +30,13 @@ def java_seq(spark: SparkSession, items: Sequence[Any]) -> Any:
 
 
 class Selection:
-    """Selects columns, and the rows of which a condition is true if there is one, from any number of DataFrames."""
+    """Selects columns, and the rows that fulfil a condition if there is one, from any number of DataFrames."""
 
     def __init__(self, columns: Callable[[], Sequence[Column]], where: Callable[[], Column] | None = None) -> None:
         self._columns = columns
-        self._where = where
+        self._condition = where
         self._context: Any = None
-        self._made: tuple[Any, Any] = None, None
+        self._java_parts: tuple[Any, Any] = None, None
         """The columns and the condition, as the JVM of that context has them."""
 
     def of(self, rows: DataFrame) -> DataFrame:
@@ -44,9 +44,9 @@ class Selection:
         context = rows.sparkSession.sparkContext
         if context is not self._context:
             chosen = java_seq(rows.sparkSession, [java_column(column) for column in self._columns()])
-            self._made = chosen, None if self._where is None else java_column(self._where())
+            self._java_parts = chosen, None if self._condition is None else java_column(self._condition())
             self._context = context
-        chosen, condition = self._made
+        chosen, condition = self._java_parts
         found: Any = rows._jdf
         if condition is not None:
             found = found.filter(condition)

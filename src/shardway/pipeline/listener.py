@@ -126,7 +126,7 @@ class _Gauges:
 
     def __init__(self, spark: SparkSession) -> None:
         self._context: Any = spark.sparkContext
-        self._known: dict[str, tuple[Any, int]] = {}
+        self._gauge_values: dict[str, tuple[Any, int]] = {}
         """The accumulator and the value of each gauge, by the gauge's name."""
 
     def set(self, query: str, metrics: StreamMetrics) -> None:
@@ -134,10 +134,10 @@ class _Gauges:
         before = f"{OBSERVATION}.{query}.{metrics.stream}."
         self._make(before, metrics)
         for name, value, adds in _numbers(metrics):
-            accumulator, old = self._known[before + name]
+            accumulator, old = self._gauge_values[before + name]
             by = value if adds else value - old
             accumulator.add(by)
-            self._known[before + name] = accumulator, old + by
+            self._gauge_values[before + name] = accumulator, old + by
 
     def _make(self, before: str, metrics: StreamMetrics) -> None:
         """Make the gauges that are not there yet, in one registration."""
@@ -146,7 +146,7 @@ class _Gauges:
         made = {
             before + name: scala.longAccumulator(before + name)
             for name, _, _ in _numbers(metrics)
-            if before + name not in self._known
+            if before + name not in self._gauge_values
         }
         if not made:
             return
@@ -157,7 +157,7 @@ class _Gauges:
         # with `SparkEnv`, the connection ends; this class needs none.
         registry = getattr(getattr(jvm.org.apache.spark.metrics.source, "LongAccumulatorSource$"), "MODULE$")
         registry.register(scala, jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(names))
-        self._known |= {name: (accumulator, 0) for name, accumulator in made.items()}
+        self._gauge_values |= {name: (accumulator, 0) for name, accumulator in made.items()}
 
 
 def _numbers(metrics: StreamMetrics) -> Iterator[tuple[str, int, bool]]:

@@ -65,7 +65,7 @@ _FIRST_FILE = "part-00000-"
 
 
 class _Author(NamedTuple):
-    """The names by which the files of one query are known."""
+    """The names that mark the files of one query."""
 
     writer: str
     query: str | None
@@ -140,7 +140,7 @@ class BatchFolder:
         self._writer = writer
         self._staging = (staging or f"{self._path}.staging").rstrip("/")
         self._place: _Place | None = None
-        self._finished: int | None = None
+        self._finished_batch: int | None = None
         """The batch that this object finished last; None before the first and while one is under way."""
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
@@ -168,7 +168,7 @@ class BatchFolder:
         self._check_names(names)
         direct = as_divided and self._takes_any_order
         run = query_run(batch)
-        place, author = self._at(batch.sparkSession), self._author(run)
+        place, author = self._place_at(batch.sparkSession), self._author(run)
         with one_write(place.identity, author.writer, run, batch_id, why=_SECOND):
             self._begin(place, author, batch_id)
             self._stage(batch, place, author, makes_hour=self._makes_hour(names), direct=direct)
@@ -179,7 +179,7 @@ class BatchFolder:
             return _Author(_writer_of(run), None)
         return _Author(self._writer, None if run is None else _query_of(run))
 
-    def _at(self, spark: SparkSession) -> _Place:
+    def _place_at(self, spark: SparkSession) -> _Place:
         """Return the folder's place. What Spark makes of the path is kept as long as it is the same Spark."""
         if self._place is None or self._place.context is not spark.sparkContext:
             identity = identity_in(spark, self._path)
@@ -207,10 +207,10 @@ class BatchFolder:
     def write_nothing(self, batch: DataFrame, batch_id: int) -> None:
         """Take away what an earlier run of a batch wrote. The batch is known to have no rows, and is not run."""
         run = query_run(batch)
-        place, author = self._at(batch.sparkSession), self._author(run)
+        place, author = self._place_at(batch.sparkSession), self._author(run)
         with one_write(place.identity, author.writer, run, batch_id, why=_SECOND):
             self._begin(place, author, batch_id)
-            self._finished = batch_id
+            self._finished_batch = batch_id
 
     def check(self, batch: DataFrame) -> None:
         """Raises OptionError when a column that is needed is missing."""
@@ -232,13 +232,13 @@ class BatchFolder:
         return HOUR in self._partition_by and HOUR not in columns
 
     def _begin(self, place: _Place, author: _Author, batch_id: int) -> None:
-        follows, self._finished = self._finished, None
-        left = [] if follows is not None and batch_id == follows + 1 else self._left(place, author, batch_id)
+        follows, self._finished_batch = self._finished_batch, None
+        left = [] if follows is not None and batch_id == follows + 1 else self._batches_left(place, author, batch_id)
         place.files.remove(f"{place.staging}/{author.name}")
         for file in left:
             place.files.remove(file)
 
-    def _left(self, place: _Place, author: _Author, batch_id: int) -> list[str]:
+    def _batches_left(self, place: _Place, author: _Author, batch_id: int) -> list[str]:
         """Return what this or a later batch of this query left: the batch is written again now, or will be.
 
         Raises OptionError where the files are those of a query with another checkpoint directory.
@@ -291,7 +291,7 @@ class BatchFolder:
     def _finish(self, author: _Author, batch_id: int) -> None:
         place = self._begun_at
         place.files.remove(f"{place.staging}/{author.name}")
-        self._finished = batch_id
+        self._finished_batch = batch_id
 
     def _move(self, author: _Author, batch_id: int, *, without_first: bool) -> None:
         place = self._begun_at

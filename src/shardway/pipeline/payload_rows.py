@@ -141,7 +141,7 @@ class PayloadRows:
     """Adds two columns to rows: what is made of ``data``, and why there is nothing."""
 
     def __init__(self, made: ReadData, name: str, reason: str) -> None:
-        self._made = made
+        self._payloads = made
         self._names = name, reason
 
     def added(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -151,7 +151,7 @@ class PayloadRows:
             made: list[Any] = []
             reasons: list[str | None] = []
             for at, data in enumerate(batch.column(_DATA)):
-                one, reason, opened_bytes = self._of(data.as_py())
+                one, reason, opened_bytes = self._row_of(data.as_py())
                 made.append(one)
                 reasons.append(reason)
                 held += opened_bytes
@@ -161,11 +161,11 @@ class PayloadRows:
             if made or not batch.num_rows:
                 yield self._piece(batch.slice(begin), made, reasons)
 
-    def _of(self, data: bytes | None) -> tuple[Any, str | None, int]:
+    def _row_of(self, data: bytes | None) -> tuple[Any, str | None, int]:
         if data is None:
             return None, NO_DATA, 0
         try:
-            made, opened_bytes = self._made.of(data)
+            made, opened_bytes = self._payloads.of(data)
         except PayloadError as fault:
             return None, str(fault), 0
         except (ValueError, ArithmeticError) as fault:  # its message may show data
@@ -173,5 +173,5 @@ class PayloadRows:
         return made, None, opened_bytes
 
     def _piece(self, rows: pa.RecordBatch, made: list[Any], reasons: list[str | None]) -> pa.RecordBatch:
-        columns = [*rows.columns, pa.array(made, self._made.kind), pa.array(reasons, pa.string())]
+        columns = [*rows.columns, pa.array(made, self._payloads.kind), pa.array(reasons, pa.string())]
         return pa.RecordBatch.from_arrays(columns, [*rows.schema.names, *self._names])

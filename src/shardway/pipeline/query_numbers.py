@@ -36,9 +36,9 @@ class QueryNumbers:
     def __init__(self, on_event: Callable[[Any], object], *, now: Callable[[], float] = time.time) -> None:
         self._on_event = on_event
         self._now = now
-        self._written: dict[tuple[str, str], float] = {}
+        self._written_s: dict[tuple[str, str], float] = {}
         """The time of the last `ProducerMetrics` event, by the query and the stream that it writes to."""
-        self._last: dict[tuple[str, str], QuerySnapshot] = {}
+        self._last_snapshots: dict[tuple[str, str], QuerySnapshot] = {}
         """The snapshot that was emitted last, by query and stream."""
 
     def begin(self, query: str, stream: str, expectations: Iterable[str] = ()) -> None:
@@ -56,7 +56,7 @@ class QueryNumbers:
     def batch(self, query: str, metrics: StreamMetrics, counted: BatchNumbers) -> None:
         """Emit the numbers of a batch that was committed."""
         now_s = self._now()
-        before = self._last.get((query, metrics.stream))
+        before = self._last_snapshots.get((query, metrics.stream))
         snapshot = QuerySnapshot(
             period_start_s=now_s - counted.seconds if before is None else before.period_end_s,
             period_end_s=now_s,
@@ -83,11 +83,11 @@ class QueryNumbers:
     def wrote(self, query: str, stream: str, rows: int, *, last: bool = False) -> None:
         """Emit that the query has written ``rows`` rows to a stream, each as a user record."""
         now_s = self._now()
-        before_s = self._written.get((query, stream), now_s)
+        before_s = self._written_s.get((query, stream), now_s)
         snapshot = ProducerSnapshot(
             period_start_s=before_s, period_end_s=now_s, user_records_accepted=rows, user_records_put=rows
         )
-        self._written[query, stream] = now_s
+        self._written_s[query, stream] = now_s
         self._on_event(ProducerMetrics(stream, snapshot, last))
 
     def idle(self, query: str) -> None:
@@ -104,21 +104,21 @@ class QueryNumbers:
         """Emit the last event of a query that has ended. For one that has failed there is none: it is to be missed, as
         its numbers grow old.
         """
-        for name, stream in [key for key in self._last if key[0] == query]:
-            last = self._last.pop((name, stream))
+        for name, stream in [key for key in self._last_snapshots if key[0] == query]:
+            last = self._last_snapshots.pop((name, stream))
             if not failed:
                 snapshot = QuerySnapshot(period_start_s=last.period_end_s, period_end_s=self._now())
                 self._on_event(QueryMetrics(stream, name, snapshot, last=True))
-        for name, stream in [key for key in self._written if key[0] == query]:
+        for name, stream in [key for key in self._written_s if key[0] == query]:
             if not failed:
                 self.wrote(name, stream, 0, last=True)
-            del self._written[name, stream]
+            del self._written_s[name, stream]
 
     def _report_again(self, query: str, ages: float) -> None:
         now_s = self._now()
-        for name, stream in [key for key in self._written if key[0] == query]:
+        for name, stream in [key for key in self._written_s if key[0] == query]:
             self.wrote(name, stream, 0)
-        for (name, stream), last in list(self._last.items()):
+        for (name, stream), last in list(self._last_snapshots.items()):
             if name == query:
                 lag_s = None if last.lag_s is None else last.lag_s + ages * (now_s - last.period_end_s)
                 levels = {field: getattr(last, field) for field in LEVELS} | {"lag_s": lag_s}
@@ -126,5 +126,5 @@ class QueryNumbers:
                 self._report(name, stream, snapshot)
 
     def _report(self, query: str, stream: str, snapshot: QuerySnapshot) -> None:
-        self._last[query, stream] = snapshot
+        self._last_snapshots[query, stream] = snapshot
         self._on_event(QueryMetrics(stream, query, snapshot))

@@ -39,7 +39,7 @@ def open_stamps(records: DataFrame) -> DataFrame:
     here.
     """
     _check(records)
-    return without(_opened(records), _LABEL)
+    return without(_open(records), _LABEL)
 
 
 def deduplicate_by_stamps(records: DataFrame, *, window: str, time: str = ARRIVAL) -> DataFrame:
@@ -54,7 +54,7 @@ def deduplicate_by_stamps(records: DataFrame, *, window: str, time: str = ARRIVA
     Rows come out in any order: ``sort_by_key`` puts a batch into the order in which each key was written.
     """
     _check(records)
-    opened = _opened(records)
+    opened = _open(records)
     if is_stream(records):
         return without(deduplicate(opened, _LABEL, window=window, time=time), _LABEL)
     alone = fn.when(fn.col(_LABEL).isNull(), fn.concat_ws("/", *POSITION))
@@ -74,7 +74,7 @@ def _check(records: DataFrame) -> None:
         raise OptionError(f"the DataFrame has a column {STAMP}: its envelopes are open already")
 
 
-def _opened(records: DataFrame) -> DataFrame:
+def _open(records: DataFrame) -> DataFrame:
     """Replace ``data``, and add ``stamp`` and the label, which are both null where there is no envelope."""
     data = fn.col(_DATA)
     stamp_bytes = _number(_part(data, stamps.LABEL_AT + 1, 2))

@@ -88,7 +88,7 @@ def stream_metrics(progress: Mapping[str, Any]) -> list[StreamMetrics]:
         if end is None:
             continue
         stream = end.stream_arn.rpartition("/")[2]
-        told = _decoded(source.get("latestOffset"))
+        told = _decode(source.get("latestOffset"))
         seen = _observation(progress, stream)
         found.append(
             StreamMetrics(
@@ -137,7 +137,7 @@ def _observation(progress: Mapping[str, Any], stream: str) -> dict[str, Any]:
 
 def _offset(text: Any) -> StreamOffset | None:
     """Return the offset of our source; None for that of another source, and before the first batch."""
-    value = _decoded(text)
+    value = _decode(text)
     if is_initial(value) or "arn" not in value:
         return None
     try:
@@ -146,7 +146,7 @@ def _offset(text: Any) -> StreamOffset | None:
         return None
 
 
-def _decoded(text: Any) -> dict[str, Any]:
+def _decode(text: Any) -> dict[str, Any]:
     """Decode an offset, which is JSON; PySpark 4.0 has the text of a Python dict in its place, except for listeners."""
     for decode in (json.loads, ast.literal_eval):
         try:

@@ -143,12 +143,12 @@ class ShardPartition(InputPartition):
         return ShardPartition, (self.chains, self.stream, self.options, self.carried)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ShardPartition) and self._what() == other._what()
+        return isinstance(other, ShardPartition) and self._contents() == other._contents()
 
     def __hash__(self) -> int:
         return hash((self.chains, self.stream))
 
-    def _what(self) -> tuple[tuple[Chain, ...], StreamName, TaskOptions]:
+    def _contents(self) -> tuple[tuple[Chain, ...], StreamName, TaskOptions]:
         return self.chains, self.stream, self.options
 
     def __repr__(self) -> str:

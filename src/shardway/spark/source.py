@@ -79,10 +79,10 @@ class ShardwayDataSource(DataSource):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
-        self._given = dict(options)
+        self._given_options = dict(options)
         with plain_errors():
             _require_packages()
-            check_options(self._given)
+            check_options(self._given_options)
 
     @classmethod
     def name(cls) -> str:
@@ -96,13 +96,13 @@ class ShardwayDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch read, from a start to an ending time."""
         with plain_errors():
-            options = parse_read_options(self._given, streaming=False)
+            options = parse_read_options(self._given_options, streaming=False)
             return ShardwayReader(options, _task_options(options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a streaming read."""
         try:
-            options = parse_read_options(self._given, streaming=True)
+            options = parse_read_options(self._given_options, streaming=True)
             return ShardwayStreamReader(options, _task_options(options, schema))
         except OptionError as error:
             # Raised here, it would be lost: Spark's runner then fails on the reader that it has not got (4.0 to 4.3).
@@ -111,12 +111,12 @@ class ShardwayDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch write, which appends."""
         with plain_errors():
-            return ShardwayWriter(_sink_task(self._given, schema, overwrite))
+            return ShardwayWriter(_sink_task(self._given_options, schema, overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return the writer of a streaming write, which appends."""
         with plain_errors():
-            return ShardwayStreamWriter(_sink_task(self._given, schema, overwrite))
+            return ShardwayStreamWriter(_sink_task(self._given_options, schema, overwrite))
 
 
 class ShardwayReader(DataSourceReader):

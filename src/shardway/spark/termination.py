@@ -19,7 +19,7 @@ class Termination:
 
     def __init__(self) -> None:
         self._holders = 0
-        self._came = False
+        self._has_come = False
 
     def expect(self, stop: Callable[[], None]) -> None:
         """Have the signal raise SystemExit from here on; ``stop`` is called before the process ends in any case."""
@@ -36,14 +36,14 @@ class Termination:
             yield
         finally:
             self._holders -= 1
-            if self._came and not self._holders:
-                self._came = False
+            if self._has_come and not self._holders:
+                self._has_come = False
                 sys.exit(0)
 
     def _handle(self, *_: object) -> None:
         if not self._holders:
             sys.exit(0)
-        self._came = True
+        self._has_come = True
 
 
 TERMINATION = Termination()

@@ -145,12 +145,12 @@ def _state_of(spark: Any, name: str, writer: str) -> _State:
     forgets = snapshot.metadata().configuration().contains(_FORGETS)
     if not snapshot.transactions().contains(writer):
         return _State(None, forgets)
-    found = next(one for one in _each(snapshot.setTransactions()) if one.appId() == writer)
+    found = next(one for one in _iterate(snapshot.setTransactions()) if one.appId() == writer)
     at_ms = found.lastUpdated()
     return _State(NewestCommit(found.version(), at_ms.get() / 1000 if at_ms.isDefined() else None), forgets)
 
 
-def _each(of_scala: Any) -> Iterator[Any]:
+def _iterate(of_scala: Any) -> Iterator[Any]:
     iterator = of_scala.iterator()
     while iterator.hasNext():
         yield iterator.next()

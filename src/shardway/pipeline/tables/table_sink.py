@@ -92,7 +92,7 @@ class TableSink(ABC):
         self._time = time
         self._options = dict(options or {})
         self._writer = writer
-        self._finished: tuple[str, int] | None = None
+        self._finished_batch: tuple[str, int] | None = None
         """The writer and the batch that this object wrote last; None before the first, while a batch is under way, and
         after a batch that the table had already.
         """
@@ -116,7 +116,7 @@ class TableSink(ABC):
         writer = self._writer_of(run)
         commit = Commit(writer, batch_id, *((None, None) if run is None else (run.bounds, run.query_id)))
         with one_write(self._place, writer, run, batch_id, why=_SECOND):
-            follows, self._finished = self._finished == (writer, batch_id - 1), None
+            follows, self._finished_batch = self._finished_batch == (writer, batch_id - 1), None
             history = None if follows else self._history(batch.sparkSession, writer)
             there = history is not None and self._has(history, commit, run)
             if not there:
@@ -124,14 +124,14 @@ class TableSink(ABC):
                 if history is not None and history.may_skip:
                     self._see(batch.sparkSession, commit)
             # The batch after one that the table had already may be in the table too: it has to be looked up.
-            self._finished = None if there else (writer, batch_id)
+            self._finished_batch = None if there else (writer, batch_id)
         return not there
 
     def write_nothing(self, batch: DataFrame, batch_id: int) -> None:
         """Pass over a batch that is known to have no rows: nothing is written or looked up."""
         writer = self._writer_of(batch_run(batch, batch_id))
-        if self._finished == (writer, batch_id - 1):
-            self._finished = (writer, batch_id)
+        if self._finished_batch == (writer, batch_id - 1):
+            self._finished_batch = (writer, batch_id)
 
     def check(self, batch: DataFrame) -> None:
         """Raises OptionError when a column that is needed is missing."""
@@ -175,46 +175,47 @@ class TableSink(ABC):
                 "added"
             )
         if commit.batch_id in history.commits:
-            _same(self._place, history.commits[commit.batch_id], commit, self._fresh)
+            _require_same(self._place, history.commits[commit.batch_id], commit, self._fresh_text)
             return True
         newest = max(history.commits, default=-1)
         if newest > commit.batch_id:
             raise OptionError(
                 f"{self._place}: the table has batch {newest} of this query and lacks the earlier batch "
                 f"{commit.batch_id}: another run of the query is writing, or the checkpoint directory was set back. "
-                f"Nothing was written. Start the query with {self._fresh}, at the position where the table ends"
+                f"Nothing was written. Start the query with {self._fresh_text}, at the position where the table ends"
             )
         planned_at_s = None if run is None else run.planned_at_s
         if history.newest is not None and history.newest.batch_id >= commit.batch_id:
             if _is_newest(history.newest, commit, planned_at_s):
                 return True
-            raise OptionError(self._forgotten(commit, history.newest.batch_id))
+            raise OptionError(self._forgotten_text(commit, history.newest.batch_id))
         if history.newest is not None:
             return False
         if history.since_s is not None and planned_at_s is not None and planned_at_s < history.since_s:
             raise OptionError(
                 f"{self._place}: the table does not show whether it has batch {commit.batch_id}, because the batch was "
                 "begun before the oldest commit that the table keeps. Nothing was written. Look for its rows in the "
-                f"table. Then start the query with {self._fresh}: behind these rows, or at them if the table lacks them"
+                f"table. Then start the query with {self._fresh_text}: behind these rows, or at them if the table "
+                "lacks them"
             )
         return False
 
     def _see(self, spark: SparkSession, commit: Commit) -> None:
         """Raises OptionError where the table has left the commit out."""
         if commit.batch_id not in self._history(spark, commit.writer).commits:
-            raise OptionError(self._forgotten(commit, None))
+            raise OptionError(self._forgotten_text(commit, None))
 
-    def _forgotten(self, commit: Commit, newest: int | None) -> str:
+    def _forgotten_text(self, commit: Commit, newest: int | None) -> str:
         until = "this one or a later one" if newest is None else str(newest)
         return (
             f"{self._place}: nothing can tell whether batch {commit.batch_id} is in the table. It has taken the "
             f"batches of this query up to {until}, and its history no longer says of which records this one was: the "
             "checkpoint directory was set back, or the batch is one of long ago. Nothing was written. Look for its "
-            f"rows; then start the query with {self._fresh}, behind them or at them"
+            f"rows; then start the query with {self._fresh_text}, behind them or at them"
         )
 
     @property
-    def _fresh(self) -> str:
+    def _fresh_text(self) -> str:
         """The words for what makes a query a new one to the table: a given name outlives the checkpoint directory."""
         named = "" if self._writer is None else " and another writer=..."
         return f"a new checkpoint directory{named}"
@@ -250,7 +251,7 @@ def _is_newest(newest: NewestCommit, commit: Commit, planned_at_s: float | None)
     return newest.at_s is None or planned_at_s is None or planned_at_s <= newest.at_s
 
 
-def _same(place: str, there: Commit, now: Commit, fresh: str) -> None:
+def _require_same(place: str, there: Commit, now: Commit, fresh: str) -> None:
     """Raises OptionError where a batch has other bounds than the one that was written under its number."""
     if there.bounds is not None and now.bounds is not None and there.bounds != now.bounds:
         raise OptionError(

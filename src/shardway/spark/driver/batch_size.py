@@ -58,7 +58,7 @@ class Profile:
         """Return (rows, bytes) before the cut: at the sampled rate beyond what was seen, or at the mean of it and
         ``after``.
         """
-        rows, size = self._before(cut_ms)
+        rows, size = self._sums_before(cut_ms)
         if self._open and cut_ms > self._last_ms:
             rates = [rate for rate in (self._rate, after) if rate] or [(SHARD_ROWS_PER_MS, SHARD_BYTES_PER_MS)]
             span_ms = cut_ms - self._last_ms
@@ -72,13 +72,13 @@ class Profile:
 
         Where aggregates were seen, all of it is taken for aggregates with as many rows a byte.
         """
-        rows, size = self._before(cut_ms)
+        rows, size = self._sums_before(cut_ms)
         if self._open and cut_ms > self._last_ms:
             span_ms = cut_ms - self._last_ms + BURST_MS
             rows, size = rows + span_ms * self._rows_per_ms_max, size + span_ms * SHARD_BYTES_PER_MS
         return rows, size
 
-    def _before(self, cut_ms: int) -> tuple[float, float]:
+    def _sums_before(self, cut_ms: int) -> tuple[float, float]:
         count = bisect_left(self._times, cut_ms)
         return float(self._rows[count]), float(self._sizes[count])
 

@@ -23,7 +23,7 @@ WAIT_MAX_S = 900.0
 
 
 class WaitedShards(NamedTuple):
-    """The shards for which the cut waits now."""
+    """The shards that the cut waits for now."""
 
     until_ms: int | None
     """How far the slowest of these shards has come, in epoch milliseconds of the service; None where the cut waits for
@@ -31,7 +31,7 @@ class WaitedShards(NamedTuple):
     """
     shards: tuple[str, ...]
     left_out: tuple[str, ...]
-    """Shards that cross a silence too, but for which the cut does not wait any more."""
+    """Shards that cross a silence too, but that the cut does not wait for any more."""
 
 
 class _Wait(NamedTuple):
@@ -42,7 +42,7 @@ class _Wait(NamedTuple):
 
 
 class CutWait:
-    """Decides for which shards the cut waits. After each round of looks it learns how far the shards have come that
+    """Decides which shards the cut waits for. After each round of looks it learns how far the shards have come that
     cross a silence.
     """
 

@@ -69,15 +69,15 @@ class Driver:
         self._target_ms: int | None = None
         self._all_next = all_at_first
         self._leases: LeaseMirror | None = None
-        self._planned: StreamOffset | None = None
+        self._planned_end: StreamOffset | None = None
         """The end of the batch that Spark is busy with."""
         self._has_committed = False
 
     def latest(self, start: Mapping[str, Any] | None, *, capped: bool) -> dict[str, Any]:
         """Return the end of the next batch as Spark's offset; the newest one again while there is nothing new."""
-        if self._planned is not None:
+        if self._planned_end is not None:
             # Spark runs one batch at a time, and asks for the next end when the last one is in its commit log.
-            self._loop.run(self._note_commit(self._planned))
+            self._loop.run(self._note_commit(self._planned_end))
         # Spark asks some 70 times a second; a plan asks the service.
         if self._answer is None or self._pace.due(time.monotonic()):
             self._answer = self._loop.run(self._latest(start, capped))
@@ -184,7 +184,7 @@ class Driver:
         return leases
 
     async def _note_commit(self, end: StreamOffset) -> None:
-        self._planned, self._has_committed = None, True
+        self._planned_end, self._has_committed = None, True
         planner, leases = self._planner, self._leases
         if planner is not None and leases is not None and end.created_s == int(planner.summary.creation_timestamp_s):
             leases.follow(end, planner.lineage)
@@ -266,7 +266,7 @@ class Driver:
 
     async def _partitions(self, end: StreamOffset) -> list[ShardPartition]:
         planner = await self._begin(end)
-        self._planned = end if self._leases is not None else None
+        self._planned_end = end if self._leases is not None else None
         if end.created_s != int(planner.summary.creation_timestamp_s):
             return []  # it was reported as a loss when the query took its place in the new stream
         return await self._tasks(planner, end)

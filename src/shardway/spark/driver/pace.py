@@ -15,7 +15,7 @@ all its readers have together each second: one of the driver, one of a task."""
 CARRIED_INTERVAL_S = 0.3
 """Seconds between two batches whose records came with the driver's looks: such a batch costs a shard one call."""
 EARLY_SHARE = 0.2
-"""The part of the interval by which a look may come too early: a trigger does not fire to the millisecond."""
+"""How much too early a look may come, as a part of the interval: a trigger does not fire to the millisecond."""
 
 
 @dataclass(slots=True)

@@ -66,7 +66,7 @@ class PlanOptions:
     busy.
     """
     outage_s: float
-    """Seconds for which a call is repeated before the plan fails."""
+    """How many seconds a call is repeated before the plan fails."""
     listing_interval_s: float = 60.0
     calls_max: int = 64
     """The most calls that are under way at the same time."""
@@ -149,7 +149,7 @@ class Planner:
 
     @property
     def waits(self) -> WaitedShards:
-        """The shards for which the cut of the newest plan waited."""
+        """The shards that the cut of the newest plan waited for."""
         return self._wait.now
 
     @property
@@ -273,7 +273,7 @@ class Planner:
         return [state for state in self._book.startable() if state.is_unread_before(cut_ms)]
 
     def _wait_for(self, latest_ms: int) -> WaitedShards:
-        """Find which shards cross a silence, after they were looked at, and decide for which of them the cut waits."""
+        """Find which shards cross a silence, after they were looked at, and decide which of them the cut waits for."""
         crossing = [state for state in self._book.startable() if state.crosses(latest_ms)]
         before = self._wait.now
         waits = self._wait.note_looks({state.shard_id: state.reached_ms() for state in crossing}, self._monotonic())

@@ -34,7 +34,7 @@ class LeaseClaim:
     def __init__(self, table: LeaseTable, where: str, failover_s: float) -> None:
         """``where``: the stream, the application and the table, for messages."""
         self._table = table
-        self._where = where
+        self._place = where
         self._failover_s = failover_s
 
     async def rows(self) -> list[LeaseRow]:
@@ -77,7 +77,7 @@ class LeaseClaim:
         """Watch owners and workers for the failover time: what moves is alive. The others lose their leases."""
         loop = asyncio.get_running_loop()
         failover_s = max([self._failover_s, *(worker.failover_s for worker in workers)])
-        log.info("%s: waiting %.0f s to see whether a worker lives", self._where, failover_s)
+        log.info("%s: waiting %.0f s to see whether a worker lives", self._place, failover_s)
         began_s, first = loop.time(), _beats(rows, workers)
         while loop.time() - began_s <= failover_s:
             await asyncio.sleep(failover_s / LOOKS_PER_FAILOVER)
@@ -99,7 +99,7 @@ class LeaseClaim:
     def _in_use(self, owner: str, rows: list[LeaseRow]) -> LeasesInUseError:
         count = sum(row.actual_owner == owner for row in rows)
         return LeasesInUseError(
-            f"{self._where}: the worker {owner} is alive and owns {count} leases: the query and the workers of one "
+            f"{self._place}: the worker {owner} is alive and owns {count} leases: the query and the workers of one "
             "application would both read everything. Stop the workers first, or give the query an applicationName of "
             "its own"
         )

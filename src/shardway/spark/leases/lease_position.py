@@ -37,7 +37,7 @@ _WORDS = {
 
 
 def checkpoint_of(position: ShardPosition, unread: Checkpoint) -> Checkpoint:
-    """Return what a lease says of a position. ``unread``: the word for a shard of which no record is read."""
+    """Return what a lease says of a position. ``unread``: the word for a shard without a record that is read."""
     number = position.sequence_number
     if position.kind is Kind.ENDED:
         return Checkpoint.SHARD_END

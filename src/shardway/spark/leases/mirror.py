@@ -64,14 +64,14 @@ class LeaseMirror:
         that has not renewed its leases is dead.
         """
         self._table = table
-        self._where = f"stream {stream}, application {application} (table {table.name})"
+        self._place = f"stream {stream}, application {application} (table {table.name})"
         self._start = start
         self._interval_s = interval_s
         self._failover_s = failover_s
         self._rows = MirroredRows(())
         self._newest: tuple[StreamOffset, Lineage] | None = None
         self._news = asyncio.Event()
-        self._running: asyncio.Task[None] | None = None
+        self._run_task: asyncio.Task[None] | None = None
         self._calls = asyncio.Semaphore(CALLS_MAX)
         self._backoff = Backoff(base_s=BACKOFF_S, cap_s=BACKOFF_MAX_S, rng=rng or random.Random())
         self._faults: dict[str, str] = {}
@@ -84,9 +84,9 @@ class LeaseMirror:
         Raises LeasesInUseError, and what the table answers: a query that does not know where to begin does not begin.
         """
         try:
-            rows = await LeaseClaim(self._table, self._where, self._failover_s).rows()
+            rows = await LeaseClaim(self._table, self._place, self._failover_s).rows()
         except ShardwayError as error:
-            error.add_note(f"while reading the leases of {self._where}")
+            error.add_note(f"while reading the leases of {self._place}")
             raise
         self._rows = MirroredRows(rows)
 
@@ -98,10 +98,10 @@ class LeaseMirror:
         if not foreign:
             return
         if begins_anew:
-            log.warning("%s: %s: they are begun anew", self._where, disowned_text(foreign, stream))
+            log.warning("%s: %s: they are begun anew", self._place, disowned_text(foreign, stream))
             return
         raise OptionError(
-            f"{self._where}: {disowned_text(foreign, stream)}: their positions mean nothing here. Give the query an "
+            f"{self._place}: {disowned_text(foreign, stream)}: their positions mean nothing here. Give the query an "
             "applicationName of its own, or set continueFromLeases to false: then they are begun anew"
         )
 
@@ -112,7 +112,7 @@ class LeaseMirror:
             log.warning(
                 "%s: the leases of %d shards (%s) are ahead of the Spark checkpoint directory: another program has "
                 "read on. The query goes on where its directory says, and reads what lies between again",
-                self._where, len(ahead), some_of(ahead),
+                self._place, len(ahead), some_of(ahead),
             )  # fmt: skip
 
     def follow(self, offset: StreamOffset, lineage: Lineage) -> None:
@@ -121,8 +121,8 @@ class LeaseMirror:
         """
         self._newest = (offset, lineage)
         self._news.set()
-        if self._running is None:
-            self._running = spawn(self._run(), self._note_failure)
+        if self._run_task is None:
+            self._run_task = spawn(self._run(), self._note_failure)
 
     @property
     def rows(self) -> Mapping[str, LeaseRow]:
@@ -137,9 +137,9 @@ class LeaseMirror:
 
     async def close(self) -> None:
         """Write what is missing, for a moment, and close the table."""
-        if self._running is not None:
-            await give_up(self._running)
-            self._running = None
+        if self._run_task is not None:
+            await give_up(self._run_task)
+            self._run_task = None
             try:
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):
                     await self._turn()
@@ -167,15 +167,15 @@ class LeaseMirror:
                 self._news.set()
             elif self._backoff.attempt:
                 self._backoff.reset()
-                log.info("%s: the leases are up to date again", self._where)
+                log.info("%s: the leases are up to date again", self._place)
             await asyncio.sleep(max(0.0, began_s + wait_s - loop.time()))
 
     def _note_failure(self, error: BaseException) -> None:
         """Take note that the writing task has failed: the next commit begins it again, and what is missing is written
         then, or at the end.
         """
-        log.error("%s: the writing of leases has failed, and is begun again", self._where, exc_info=error)
-        self._running = None
+        log.error("%s: the writing of leases has failed, and is begun again", self._place, exc_info=error)
+        self._run_task = None
 
     async def _turn(self) -> None:
         """Write until the rows say what is wanted. What fails is left in ``_faults``, by shard."""
@@ -230,7 +230,7 @@ class LeaseMirror:
         reason = next(iter(self._faults.values()))
         log.warning(
             "%s: the leases of %d shards (%s) are behind what the query has committed: %s; %s. The Spark checkpoint "
-            "directory has all of it", self._where, len(self._faults), shards, reason, what_now,
+            "directory has all of it", self._place, len(self._faults), shards, reason, what_now,
         )  # fmt: skip
 
     def _warn_of_owners(self) -> None:
@@ -239,7 +239,7 @@ class LeaseMirror:
             log.warning(
                 "%s: the leases of %d shards (%s) have an owner now, %s: the query does not write to them, and "
                 "the owner and the query both read these shards. Stop one of the two",
-                self._where, len(owned), some_of(owned), some_of(dict.fromkeys(owned.values())),
+                self._place, len(owned), some_of(owned), some_of(dict.fromkeys(owned.values())),
             )  # fmt: skip
 
     def _due(self, what: str) -> bool:

@@ -74,7 +74,7 @@ class LeaseStarts:
             if row.ended:
                 return ShardPosition(Kind.ENDED, 0)
             if row.checkpoint.is_position:
-                return await self._found(row)
+                return await self._find(row)
             word = row.checkpoint.text
             if word == "TRIM_HORIZON":
                 return ShardPosition(Kind.BEGINNING, 0)
@@ -85,7 +85,7 @@ class LeaseStarts:
                 "Give the query an applicationName of its own, or set continueFromLeases to false"
             ) from error
 
-    async def _found(self, row: LeaseRow) -> ShardPosition:
+    async def _find(self, row: LeaseRow) -> ShardPosition:
         """Return the position behind the record that the checkpoint names. The record is looked at: its time says what
         may be lost.
         """

@@ -73,8 +73,8 @@ def _declaration(field: msgspec.structs.FieldInfo, hint: Any, option: Option) ->
         field.name,
         option.name or _camel(field.name),
         hint,
-        ", ".join(text for text in (option.type, bounds_text(hint, _shown)) if text),
-        _shown(field.default) if option.default is None else option.default,
+        ", ".join(text for text in (option.type, bounds_text(hint, _default_text)) if text),
+        _default_text(field.default) if option.default is None else option.default,
         option.about,
         option.parse or PARSERS[kinds[0]],
         option.batch,
@@ -87,7 +87,7 @@ def _camel(name: str) -> str:
     return first + "".join(map(str.capitalize, rest))
 
 
-def _shown(default: object) -> str:
+def _default_text(default: object) -> str:
     if default is None:
         return "-"
     if isinstance(default, bool):

@@ -25,7 +25,7 @@ ALIASES = {"endpoint": "endpointUrl", "initialposition": "startingPosition", "re
 
 _CREDENTIALS = {"awsaccesskey", "awsaccesskeyid", "awssecretkey", "awssecretaccesskey", "sessiontoken"}
 _FAN_OUT = {"consumermode", "consumertype", "consumername", "consumernameprefix", "consumerarn", "fanoutconsumerarn"}
-"""Names, in lower case, by which other connectors ask for enhanced fan-out."""
+"""The names, in lower case, that other connectors have for enhanced fan-out."""
 _HINT = ": did you mean "
 _SPARKS_OWN = {"checkpointlocation", "path", "queryname"}
 
@@ -37,11 +37,11 @@ class Use(NamedTuple):
     options: Mapping[str, Declaration]
 
 
-_READING = Use("reading", {one.name.lower(): one for one in READ_OPTIONS})
-_WRITING = Use("writing", {one.name.lower(): one for one in SINK_OPTIONS})
+_READ_USE = Use("reading", {one.name.lower(): one for one in READ_OPTIONS})
+_WRITE_USE = Use("writing", {one.name.lower(): one for one in SINK_OPTIONS})
 
 
-class _Given(NamedTuple):
+class _GivenOption(NamedTuple):
     """One option that was given: its name and text as they came, and the option that it is, if it is one."""
 
     key: str
@@ -51,12 +51,12 @@ class _Given(NamedTuple):
 
 def parse_read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     """Check the options for reading. Raises OptionError with all faults at once; reads and calls nothing."""
-    return _parse(ReadOptions, given, _READING, streaming=streaming)
+    return _parse(ReadOptions, given, _READ_USE, streaming=streaming)
 
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     """Check the options for writing. Raises OptionError with all faults at once; reads and calls nothing."""
-    return _parse(SinkOptions, given, _WRITING)
+    return _parse(SinkOptions, given, _WRITE_USE)
 
 
 def check_options(given: Mapping[str, str]) -> None:
@@ -64,7 +64,7 @@ def check_options(given: Mapping[str, str]) -> None:
 
     An option that only readers have, or only writers, tells the use.
     """
-    reading, writing = set(_READING.options), set(_WRITING.options)
+    reading, writing = set(_READ_USE.options), set(_WRITE_USE.options)
     names = {_lower_name(key) for key in given}
     uses: list[Callable[[], object]] = []
     if not names & (writing - reading) or names & (reading - writing):
@@ -90,9 +90,9 @@ def check_options(given: Mapping[str, str]) -> None:
 
 
 def _parse(kind: type[G], given: Mapping[str, str], use: Use, *, streaming: bool = True) -> G:
-    found = [_Given(key, str(text), use.options.get(_lower_name(key))) for key, text in given.items()]
+    found = [_GivenOption(key, str(text), use.options.get(_lower_name(key))) for key, text in given.items()]
     faults = [*_faults_of_names(found, use), *_faults_of_use(found, streaming)]
-    values: dict[str, Any] = {} if use is _WRITING else {"streaming": streaming}
+    values: dict[str, Any] = {} if use is _WRITE_USE else {"streaming": streaming}
     names: dict[str, str] = {}
     for option, text in _firsts(found, streaming):
         names[option.field] = option.name
@@ -112,7 +112,7 @@ def _parse(kind: type[G], given: Mapping[str, str], use: Use, *, streaming: bool
     return options
 
 
-def _firsts(found: list[_Given], streaming: bool) -> Iterator[tuple[Declaration, str]]:
+def _firsts(found: list[_GivenOption], streaming: bool) -> Iterator[tuple[Declaration, str]]:
     """Yield each option that counts in this use, and its text; of one that is given twice the first."""
     seen = set()
     for _, text, option in found:
@@ -121,7 +121,7 @@ def _firsts(found: list[_Given], streaming: bool) -> Iterator[tuple[Declaration,
             yield option, text
 
 
-def _faults_of_use(found: list[_Given], streaming: bool) -> Iterator[str]:
+def _faults_of_use(found: list[_GivenOption], streaming: bool) -> Iterator[str]:
     """Yield a fault for each option that this use does not have, or that is given twice."""
     seen = set()
     for one in found:
@@ -135,7 +135,7 @@ def _faults_of_use(found: list[_Given], streaming: bool) -> Iterator[str]:
         seen.add(name)
 
 
-def _faults_of_names(found: list[_Given], use: Use) -> Iterator[str]:
+def _faults_of_names(found: list[_GivenOption], use: Use) -> Iterator[str]:
     """Yield a fault for each name that is no option. Names that are like no other share one fault, which lists the
     right ones.
     """
@@ -164,7 +164,7 @@ def _fault_of_name(key: str, use: Use) -> str | None:
         )
     if lower in _FAN_OUT:
         return f"{key} is not taken: this source reads by GetRecords, and has no enhanced fan-out"
-    other = _READING if use is _WRITING else _WRITING
+    other = _READ_USE if use is _WRITE_USE else _WRITE_USE
     elsewhere = other.options.get(_lower_name(key))
     if elsewhere is not None:
         return f"{elsewhere.name} is for {other.name} only"

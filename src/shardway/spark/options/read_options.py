@@ -217,7 +217,7 @@ class ReadOptions(StreamOptions, frozen=True, kw_only=True):
 
     @property
     def outage_s(self) -> float:
-        """Seconds for which calls are repeated."""
+        """How many seconds calls are repeated."""
         return self.outage_timeout_ms / 1000
 
     @property

@@ -12,7 +12,7 @@ from shardway.spark.options.sink_options import BY_POSITION, NO_STAMPS, SinkOpti
 POSITION_COLUMNS = ("stream", "shard_id", "sequence_number", "sub_sequence_number")
 """The columns of the source that name the record that a row comes from."""
 
-_IGNORED = frozenset({*POSITION_COLUMNS, "approximate_arrival_timestamp"})
+_IGNORED_COLUMNS = frozenset({*POSITION_COLUMNS, "approximate_arrival_timestamp"})
 """Columns of the source that may stay in a DataFrame that is written; the service gives the record its own values."""
 _TEXT = ("string", "varchar", "char")
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
@@ -64,7 +64,9 @@ def sink_columns(schema: Any, options: SinkOptions) -> SinkColumns:
     elif options.stamps != NO_STAMPS:
         key = place_of(options.stamps, (*_TEXT, *_INTEGERS), "stamps names it")
     used = {data, partition_key, hash_key, index, key, *(position or ())}
-    unused = [field.name for name, (place, field) in fields.items() if place not in used and name not in _IGNORED]
+    unused = [
+        field.name for name, (place, field) in fields.items() if place not in used and name not in _IGNORED_COLUMNS
+    ]
     if unused and not faults:
         faults.append(
             f"{', '.join(unused)}: not written, as a record has data and a partition key only. Put what it needs into "

@@ -65,7 +65,7 @@ class StreamOptions(GivenOptions, frozen=True, kw_only=True):
         return StreamName(name=self.stream_name, arn=self.stream_arn)
 
     def connection(self, tag: str) -> ConnectionOptions:
-        """Return how AWS is reached; ``tag`` says by which part. There are no secrets in it: the driver and each
+        """Return how AWS is reached; ``tag`` names the part that asks. There are no secrets in it: the driver and each
         executor have their own.
         """
         return ConnectionOptions(

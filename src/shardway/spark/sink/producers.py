@@ -41,7 +41,7 @@ class ProducerKey(NamedTuple):
 
 
 _producers: OrderedDict[ProducerKey, SyncProducer[Any]] = OrderedDict()
-_inherited: list[SyncProducer[Any]] = []
+_inherited_producers: list[SyncProducer[Any]] = []
 """The producers of the parent process: they are kept from destructors, which would act on sockets that the parent still
 uses.
 """
@@ -56,7 +56,7 @@ def take_producer(key: ProducerKey) -> SyncProducer[Any]:
     global _owner
     with _lock:
         if _owner != os.getpid():
-            _inherited.extend(_producers.values())
+            _inherited_producers.extend(_producers.values())
             _producers.clear()
             _owner = os.getpid()
         producer = _producers.pop(key, None)

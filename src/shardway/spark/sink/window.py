@@ -26,32 +26,32 @@ class Window:
         self._bytes_max = options.buffer_bytes_max
         self._patience_s = options.write_timeout_s
         self._producer = producer
-        self._waiting: deque[tuple[SyncPuts, int]] = deque()
+        self._waiting_puts: deque[tuple[SyncPuts, int]] = deque()
         self._bytes = 0
 
     def make_room(self, size: int) -> None:
         """Wait until ``size`` bytes fit (for more than the bound, until nothing else is there). Raises what ``drain``
         raises.
         """
-        while self._waiting and (self._bytes + size > self._bytes_max or self._waiting[0][0].done()):
+        while self._waiting_puts and (self._bytes + size > self._bytes_max or self._waiting_puts[0][0].done()):
             self._settle_oldest()
 
     def add(self, puts: SyncPuts, size: int) -> None:
         """Take note of rows that were given to the producer."""
-        self._waiting.append((puts, size))
+        self._waiting_puts.append((puts, size))
         self._bytes += size
 
     def drain(self) -> None:
         """Wait until all rows are written. Raises the PutError of the first one that is not, or StalledError."""
-        while self._waiting:
+        while self._waiting_puts:
             self._settle_oldest()
 
     def _settle_oldest(self) -> None:
-        puts, size = self._waiting[0]
+        puts, size = self._waiting_puts[0]
         if not puts.done():
             self._wait(puts)
         puts.raise_failure()
-        self._waiting.popleft()
+        self._waiting_puts.popleft()
         self._bytes -= size
 
     def _wait(self, puts: SyncPuts) -> None:

@@ -52,7 +52,7 @@ class Connection:
 
 
 _connections: OrderedDict[ConnectionOptions, Connection] = OrderedDict()
-_inherited: dict[ConnectionOptions, Connection] = {}
+_inherited_connections: dict[ConnectionOptions, Connection] = {}
 """The connections of the parent process: they are kept from destructors, which would act on sockets that the parent
 still uses.
 """
@@ -65,7 +65,7 @@ def connection_for(options: ConnectionOptions) -> Connection:
     global _owner
     with _lock:
         if _owner != os.getpid():  # the process was forked: the threads are not here, and the sockets are the parent's
-            _inherited.update(_connections)
+            _inherited_connections.update(_connections)
             _connections.clear()
             _owner = os.getpid()
         connection = _connections.get(options)

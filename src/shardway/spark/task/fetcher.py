@@ -60,16 +60,16 @@ class ShardPace:
     """
 
     def __init__(self) -> None:
-        self._refused = False
+        self._was_refused = False
         self._free_at_s = 0.0
 
     def wait_s(self, now_s: float) -> float:
         """Return the seconds until the shard's limits have room for the next call."""
-        return max(0.0, self._free_at_s - now_s) if self._refused else 0.0
+        return max(0.0, self._free_at_s - now_s) if self._was_refused else 0.0
 
     def note_refusal(self) -> None:
         """Take note that the service refused a call because of the shard's limits."""
-        self._refused = True
+        self._was_refused = True
 
     def note_answer(self, now_s: float, answer_bytes: int) -> None:
         """Take note of an answer; its bytes are base64 in JSON, a third more than what the service counts."""

@@ -74,15 +74,15 @@ class PartitionReader:
         chains_at_once = max(1, min(options.chains_max, len(partition.chains)))
         # The turns follow from the partition alone. All else here may differ from attempt to attempt.
         self._turn_bytes = max(TURN_BYTES_MIN, options.prefetch_bytes_max // (2 * chains_at_once))
-        self._waiting = deque(partition.chains)
+        self._waiting_chains = deque(partition.chains)
         self._window = [self._next_chain() for _ in range(min(chains_at_once, len(partition.chains)))]
         self._held_bytes_max = options.prefetch_bytes_max
         share = options.prefetch_bytes_max // (chains_at_once + 1)
         self._page_bytes = min(max(share, PAGE_BYTES_MIN), ANSWER_BYTES_MAX)
         # This is no queue: Python's queues stay locked where a signal handler raises in them, as Ctrl-C does in Spark's
         # Python processes, and the loop, which serves the next task too, would wait for ever.
-        self._answered: deque[ChainReader] = deque(maxlen=chains_at_once)  # a call per chain
-        self._came = Reply[None]()
+        self._answered_readers: deque[ChainReader] = deque(maxlen=chains_at_once)  # a call per chain
+        self._arrival = Reply[None]()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows of all chains, turn by turn."""
@@ -93,7 +93,7 @@ class PartitionReader:
             for rows, start, count in self._turn(chain, slot):
                 yield from batcher.add(rows, start, count)
             if chain.finished:
-                if self._waiting:
+                if self._waiting_chains:
                     self._window[slot] = self._next_chain()
                 else:
                     self._window.pop(slot)
@@ -109,7 +109,7 @@ class PartitionReader:
                 chain.call.cancel()
 
     def _next_chain(self) -> ChainReader:
-        return ChainReader(self._waiting.popleft(), self._partition, self._connection.client, self._tally)
+        return ChainReader(self._waiting_chains.popleft(), self._partition, self._connection.client, self._tally)
 
     def _turn(self, chain: ChainReader, slot: int) -> Iterator[Piece]:
         """Yield what the chain gives this time: a fixed amount, unless it comes to its end."""
@@ -130,11 +130,11 @@ class PartitionReader:
 
     def _answered_one(self) -> None:
         """Wait for an answer to any chain, and take it in."""
-        while not self._answered:
-            self._came = came = Reply[None]()
-            if not self._answered:  # an answer that came just now may have set the former reply
+        while not self._answered_readers:
+            self._arrival = came = Reply[None]()
+            if not self._answered_readers:  # an answer that came just now may have set the former reply
                 came.result()
-        answer_bytes, records = self._answered.popleft().accept()
+        answer_bytes, records = self._answered_readers.popleft().accept()
         if records:
             self._connection.note_record_bytes(self._stream, answer_bytes, records)
 
@@ -158,5 +158,5 @@ class PartitionReader:
 
     def _answer_came(self, chain: ChainReader) -> None:
         """Take note, on the loop, that the call of a chain was answered."""
-        self._answered.append(chain)
-        self._came.set_result(None)
+        self._answered_readers.append(chain)
+        self._arrival.set_result(None)

@@ -38,7 +38,7 @@ logger = logging.getLogger("shardway.spark")
 EMPTY_PAUSE_S = 0.25
 """Seconds before the next call after an empty page: within the 5 calls a second that all readers of a shard share."""
 TRIMMED_WAIT_SHARE = 0.1
-"""The part of ``no_progress_s`` for which the tip must be seen before a range at risk counts as trimmed as a whole."""
+"""How long the tip must be seen, as a part of ``no_progress_s``, before a range at risk counts as wholly trimmed."""
 RANGE = Policy(by_time=True, returns=True, expects=True, doubts_end=False)
 """The policy of a range. Its end was seen, so more has to come until then; so has the last record that was read,
 wherever the range is started again. A number that is trimmed is looked for by its time: from a trimmed time on, the log

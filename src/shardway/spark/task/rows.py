@@ -105,7 +105,7 @@ class RowMaker:
         flagged = pc.starts_with(data, pattern=MAGIC)
         if not flagged.true_count:
             if records:
-                yield self._plain(records, data)
+                yield self._plain_rows(records, data)
             return
         gathered = _Columns()
         done = 0
@@ -115,7 +115,7 @@ class RowMaker:
                 continue
             gathered.add_plain(records[done:index])
             done = index + 1
-            outside = self._outside(records[index], aggregate)
+            outside = self._is_outside(records[index], aggregate)
             if not (outside and self._policy is OutsidePolicy.DROP):
                 gathered.add_aggregate(records[index], aggregate, outside=outside)
             if len(gathered.data) >= self._rows_max or gathered.bytes >= EXPANDED_BYTES_MAX:
@@ -124,7 +124,7 @@ class RowMaker:
         gathered.add_plain(records[done:])
         yield from self._split(gathered)
 
-    def _plain(self, records: Sequence[WireRecord], data: pa.Array) -> Rows:
+    def _plain_rows(self, records: Sequence[WireRecord], data: pa.Array) -> Rows:
         arrays = {"data": data}
         offsets = _offsets(data)
         if self._keys:
@@ -138,7 +138,7 @@ class RowMaker:
             arrays["approximate_arrival_timestamp"] = timestamps(times)
         return Rows(self.range.shard_id, arrays, offsets)
 
-    def _outside(self, record: WireRecord, aggregate: Aggregate) -> bool:
+    def _is_outside(self, record: WireRecord, aggregate: Aggregate) -> bool:
         """True if a user record is outside the shard's hash range, which is counted."""
         if self.range.hash_range is None:
             return False

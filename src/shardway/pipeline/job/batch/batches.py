@@ -68,7 +68,7 @@ class Batches:
         """``counts``: what is written to streams is counted, for `written_of`."""
         self.file = job_file
         self._counts = counts
-        self._written: dict[int, dict[str, int]] = {}
+        self._written_counts: dict[int, dict[str, int]] = {}
         self._job = job_file.job
         self._stopping = stopping
         self.busy = False
@@ -77,8 +77,8 @@ class Batches:
         self._run_twice: dict[int, int] = {}
         """The number of rows of each batch that was run twice, by the batch's id."""
         self.expectations = Expectations(self._job.expect)
-        self._watching = BatchReports(self.expectations)
-        self._good = Selection(lambda: steps.chosen(self._job), where=lambda: fn.col(REASON).isNull())
+        self._reports = BatchReports(self.expectations)
+        self._good_rows = Selection(lambda: steps.chosen(self._job), where=lambda: fn.col(REASON).isNull())
         self._good_columns: list[str] = []
         self._faults: JsonFaults | None = None
         self._kept_batches = 0
@@ -100,7 +100,7 @@ class Batches:
         """Return how many rows a batch has written, by the names of the streams among the sinks, and forget it: this is
         asked once, when the batch is committed.
         """
-        written = dict.fromkeys(self.streams, 0) | self._written.pop(batch_id, {})
+        written = dict.fromkeys(self.streams, 0) | self._written_counts.pop(batch_id, {})
         return written if self._counts else {}
 
     @property
@@ -153,7 +153,7 @@ class Batches:
                 counted = rows.agg(fn.count(fn.lit(1)), dead_rows, *self.expectations.counts()).first()
             assert counted is not None
             total, dead, *judged = counted
-            dropped = self._checked(rows, batch_id, judged)
+            dropped = self._check_rows(rows, batch_id, judged)
             self._dead_letters[batch_id] = dead
             if batch_id in self._run_twice:
                 self._run_twice[batch_id] = total
@@ -164,7 +164,7 @@ class Batches:
             else:
                 self._write_nothing(rows, batch_id)
 
-    def _checked(self, rows: DataFrame, batch_id: int, counted: list[int]) -> int:
+    def _check_rows(self, rows: DataFrame, batch_id: int, counted: list[int]) -> int:
         """Take what the expectations counted, and return how many rows were dropped. Raises StepError where a row is to
         stop the job; ``rows`` are read then.
         """
@@ -192,9 +192,9 @@ class Batches:
         letters; nothing is in place then.
         """
         partitions = partitions_of(batch)
-        watched = self._watching.of(batch, partitions)
+        watched = self._reports.of(batch, partitions)
         with self._step("transform", batch_id, ExitCode.TRANSFORM):
-            good = self._good.of(watched.rows)
+            good = self._good_rows.of(watched.rows)
             self._good_columns = self._good_columns or good.columns
         few = partitions is not None and partitions <= max(FILES_MAX, self._rows_before // ROWS_PER_FILE)
         with ExitStack() as open_:
@@ -227,11 +227,11 @@ class Batches:
                 letters = steps.explained(letters, self._job, self.file.folder)
             elif self._job.decode.format in JSON_FORMATS:
                 if self._faults is None:
-                    self._faults = JsonFaults(steps.schema_text(self._job, self.file.folder), self._watching.names)
+                    self._faults = JsonFaults(steps.schema_text(self._job, self.file.folder), self._reports.names)
                 letters = self._faults.of(letters)
             few = letters.coalesce(1)
             if isinstance(self.dead_letters, FolderTarget):
-                self.dead_letters.write_few(few, batch_id, self._watching.names)
+                self.dead_letters.write_few(few, batch_id, self._reports.names)
             else:
                 self.dead_letters.write(few, batch_id)
 
@@ -246,7 +246,7 @@ class Batches:
                 self.dead_letters.write_nothing(letters, batch_id)
 
     def _write_good(self, rows: DataFrame, batch_id: int) -> None:
-        made = self._transformed(rows, batch_id)
+        made = self._transform(rows, batch_id)
         if self._job.transform is None or len(self.targets) == 1:
             self._write_all(made, batch_id)
             return
@@ -260,16 +260,16 @@ class Batches:
                 if not (self._counts and isinstance(target, FormatTarget) and target.stream):
                     target.write(rows, batch_id)
                 elif (count := target.write_counted(rows)) is not None:
-                    of_batch = self._written.setdefault(batch_id, {})
+                    of_batch = self._written_counts.setdefault(batch_id, {})
                     of_batch[target.stream] = of_batch.get(target.stream, 0) + count
 
     def _write_nothing(self, rows: DataFrame, batch_id: int) -> None:
-        made = self._transformed(rows, batch_id)
+        made = self._transform(rows, batch_id)
         for number, target in enumerate(self.targets):
             with self._sink_step(number, batch_id):
                 target.write_nothing(made, batch_id)
 
-    def _transformed(self, rows: DataFrame, batch_id: int) -> DataFrame:
+    def _transform(self, rows: DataFrame, batch_id: int) -> DataFrame:
         with self._step("transform", batch_id, ExitCode.TRANSFORM):
             return steps.transformed(self.expectations.parted(rows)[0], self._job, self.file.folder)
 

@@ -36,10 +36,10 @@ def met(spark: SparkSession, sql: str) -> Column:
     Put this into a branch of ``when`` that Spark does not always take: what several conditions have in common is
     computed before all of them otherwise, where nothing catches its errors.
     """
-    return fn.coalesce(_tried(spark, fn.expr(sql)), fn.lit(False))
+    return fn.coalesce(_try_condition(spark, fn.expr(sql)), fn.lit(False))
 
 
-def _tried(spark: SparkSession, condition: Column) -> Column:
+def _try_condition(spark: SparkSession, condition: Column) -> Column:
     """Return a condition that is null where Spark raises an error for a value, as ``try_divide`` is for a division."""
     try:
         columns = getattr(spark._jvm, _COLUMNS)

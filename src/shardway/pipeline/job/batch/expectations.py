@@ -47,19 +47,19 @@ class Expectations:
     """The expectations of one job. A job without any has its rows as they are."""
 
     def __init__(self, given: Sequence[Expectation]) -> None:
-        self._given = tuple(given)
-        self._judged: dict[int, Judgement] = {}
+        self._expectations = tuple(given)
+        self._judgements: dict[int, Judgement] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._given)
+        return bool(self._expectations)
 
     def applied(self, rows: DataFrame) -> DataFrame:
         """Return decoded rows with ``UNMET``; those that do not go on have a ``reason``."""
-        if not self._given:
+        if not self._expectations:
             return rows
         of_each = [
             fn.when(met(rows.sparkSession, one.sql), _bits(0)).otherwise(_bits(1 << number))
-            for number, one in enumerate(self._given)
+            for number, one in enumerate(self._expectations)
         ]
         # The second part is true of every row, which Spark does not know: it may not compute parts of the conditions
         # before this branch is taken.
@@ -67,7 +67,7 @@ class Expectations:
         marked = rows.withColumn(UNMET, fn.when(asked, reduce(lambda left, right: left.bitwiseOR(right), of_each)))
         named = [
             fn.when(self._has(1 << number), fn.lit(f"expectation {one.name}"))
-            for number, one in enumerate(self._given)
+            for number, one in enumerate(self._expectations)
             if one.action == "dead-letter"
         ]
         reasons = [
@@ -81,49 +81,51 @@ class Expectations:
     def parted(self, rows: DataFrame) -> tuple[DataFrame, DataFrame]:
         """Return (good rows, dead letters) as `split` does, without what is left out."""
         good, dead = split(rows)
-        if not self._given:
+        if not self._expectations:
             return good, dead
         return good.drop(UNMET), dead.where(self.is_dead()).drop(UNMET)
 
     def is_dead(self) -> Column:
         """Return the condition of a dead letter."""
-        return fn.col(REASON) != LEFT_OUT if self._given else fn.col(REASON).isNotNull()
+        return fn.col(REASON) != LEFT_OUT if self._expectations else fn.col(REASON).isNotNull()
 
     def counts(self) -> list[Column]:
         """Return the numbers to ask of a batch, for `taken`, each under a name of its own; none for no expectations."""
-        if not self._given:
+        if not self._expectations:
             return []
         left_out = fn.count(fn.when(fn.col(REASON) == LEFT_OUT, 1))
-        unmet = [fn.count(fn.when(self._has(1 << number), 1)) for number in range(len(self._given))]
+        unmet = [fn.count(fn.when(self._has(1 << number), 1)) for number in range(len(self._expectations))]
         asked = [fn.count(UNMET), left_out, *unmet]
         return [column.alias(name) for column, name in zip(asked, self.count_names, strict=True)]
 
     @property
     def count_names(self) -> list[str]:
         """The names of the numbers of `counts`, in their order."""
-        return ["judged", "left_out", *(f"unmet_{number}" for number in range(len(self._given)))] if self else []
+        return ["judged", "left_out", *(f"unmet_{number}" for number in range(len(self._expectations)))] if self else []
 
     def taken(self, batch_id: int, counted: Sequence[int]) -> Judgement:
         """Keep the numbers of a batch for `of`, and return what they say."""
-        if not self._given:
+        if not self._expectations:
             return Judgement(0, {})
         judged, dropped, *unmet = counted
         reports = {
             one.name: ExpectationReport(met=judged - number, not_met=number)
-            for one, number in zip(self._given, unmet, strict=True)
+            for one, number in zip(self._expectations, unmet, strict=True)
         }
-        self._judged[batch_id] = Judgement(dropped, reports)
-        return self._judged[batch_id]
+        self._judgements[batch_id] = Judgement(dropped, reports)
+        return self._judgements[batch_id]
 
     def of(self, batch_id: int) -> Judgement:
         """Return what the expectations said of a batch, and forget it: this is asked once, when it is committed."""
-        return self._judged.pop(batch_id, None) or Judgement(0, {one.name: ExpectationReport() for one in self._given})
+        return self._judgements.pop(batch_id, None) or Judgement(
+            0, {one.name: ExpectationReport() for one in self._expectations}
+        )
 
     def stops(self, judged: Judgement) -> list[int]:
         """Return the numbers, in the file, of the expectations that end the job at this batch."""
         return [
             number
-            for number, one in enumerate(self._given)
+            for number, one in enumerate(self._expectations)
             if one.action == "stop" and judged.reports[one.name].not_met
         ]
 
@@ -131,15 +133,15 @@ class Expectations:
         """Return why a batch ends the job: each expectation, with the place of the first row. ``rows`` are read."""
         told = []
         for number in self.stops(judged):
-            name = self._given[number].name
+            name = self._expectations[number].name
             count = judged.reports[name].not_met
             told.append(f"expectation {name} was not met by {count:,} {'row' if count == 1 else 'rows'}")
-            first = self._first(rows, 1 << number)
+            first = self._first_row(rows, 1 << number)
             if first is not None:
                 told[-1] += f", the first in shard {first['shard_id']} at sequence number {first['sequence_number']}"
         return f"{'; '.join(told)}. {_REMEDY}"
 
-    def _first(self, rows: DataFrame, bits: int) -> Any:
+    def _first_row(self, rows: DataFrame, bits: int) -> Any:
         length, sequence, sub = position_order()
         place = fn.struct(
             "shard_id", length.alias("length"), sequence.alias("sequence_number"), sub.alias("sub_sequence_number")
@@ -148,7 +150,7 @@ class Expectations:
         return None if found is None else found["first"]
 
     def _bits_of(self, action: str) -> int:
-        return sum(1 << number for number, one in enumerate(self._given) if one.action == action)
+        return sum(1 << number for number, one in enumerate(self._expectations) if one.action == action)
 
     def _has(self, bits: int) -> Column:
         return fn.col(UNMET).bitwiseAND(_bits(bits)) != 0

@@ -56,7 +56,7 @@ class ObservedNumbers(NamedTuple):
     came: bool
     """False where the dead letters are too many or too long to come to the driver."""
     first_is_empty: bool
-    """True where the batch's first partition has no good row: Spark makes a file of it all the same."""
+    """True where the batch's first partition has no good row: Spark makes a file of it even so."""
     judged: list[int]
     """The numbers of `Expectations.counts`."""
 
@@ -72,7 +72,7 @@ class BatchReports:
         """The names of a dead letter's columns."""
         self._letter: Any = None
         """The schema of a dead letter, as the JVM has it."""
-        self._asked: dict[int, _Questions] = {}
+        self._questions: dict[int, _Questions] = {}
         """The questions that a batch is asked, by the largest number of dead letters that come from one partition."""
 
     def of(self, batch: DataFrame, partitions: int | None) -> WatchedBatch:
@@ -83,19 +83,19 @@ class BatchReports:
             self._letter = spark._jsparkSession.parseDataType(StructType(kept).json())
             self.names = [field.name for field in kept]
         each = max(1, LETTERS_MAX // max(1, partitions or PARTITIONS_IF_UNKNOWN))
-        if each not in self._asked:
-            nth, observed = self._observed(each)
+        if each not in self._questions:
+            nth, observed = self._observe_rows(each)
             numbered = java_seq(spark, [java_column(fn.col("*")), java_column(nth)])
             first, *others = (java_column(column) for column in observed)
             kind = getattr(spark._jvm, _OBSERVATION)
-            self._asked = {
+            self._questions = {
                 each: _Questions(
                     self._letter, kind, numbered, first, java_seq(spark, others), _tells_rows(spark), self._counts
                 )
             }
-        return WatchedBatch(batch, self._asked[each])
+        return WatchedBatch(batch, self._questions[each])
 
-    def _observed(self, each: int) -> tuple[Column, list[Column]]:
+    def _observe_rows(self, each: int) -> tuple[Column, list[Column]]:
         dead = self._expectations.is_dead()
         short = fn.coalesce(fn.octet_length("data"), fn.lit(0)) <= LETTER_BYTES_MAX
         # This counts the rows of a partition that it is asked for, and it is asked for dead letters only.

@@ -45,7 +45,7 @@ def read_opened(records: DataFrame, job: Job, read: Callable[[DataFrame], DataFr
     a record that cannot be opened ``reason`` says why, in place of what ``read`` says.
     """
     opened = _with_payloads(records, _opening(job), BinaryType(), _OPENED, _CLOSED)
-    inside = _selected(opened, {_DATA: fn.col(_OPENED), _OPENED: None}, {_RAW: fn.col(_DATA)})
+    inside = _select(opened, {_DATA: fn.col(_OPENED), _OPENED: None}, {_RAW: fn.col(_DATA)})
     done = read(inside)
     closed = fn.col(_CLOSED)
     changed: dict[str, Column | None] = {
@@ -56,7 +56,7 @@ def read_opened(records: DataFrame, job: Job, read: Callable[[DataFrame], DataFr
     }
     if VALUE in done.columns:  # dead letters have none
         changed[VALUE] = fn.when(closed.isNull(), fn.col(VALUE))
-    return _selected(done, changed)
+    return _select(done, changed)
 
 
 def _opening(job: Job) -> ReadData:
@@ -92,7 +92,7 @@ def _with_payloads(records: DataFrame, made: ReadData, kind: DataType, name: str
     return records.mapInArrow(PayloadRows(made, name, reason).added, schema)
 
 
-def _selected(rows: DataFrame, changed: dict[str, Column | None], more: dict[str, Column] | None = None) -> DataFrame:
+def _select(rows: DataFrame, changed: dict[str, Column | None], more: dict[str, Column] | None = None) -> DataFrame:
     """Return the columns in their order, with some that are changed, or left out where None stands for them, and more
     at the end.
     """

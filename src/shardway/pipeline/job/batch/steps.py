@@ -73,11 +73,11 @@ def decoded(records: DataFrame, job: Job, folder: Path) -> DataFrame:
     if job.decode.format in SERVICE_SCHEMAS:
         return decode_service(records, job.decode)
     if is_opened(job.decode):
-        return read_opened(records, job, lambda inside: _decoded(inside, job, folder))
-    return _decoded(records, job, folder)
+        return read_opened(records, job, lambda inside: _decode(inside, job, folder))
+    return _decode(records, job, folder)
 
 
-def _decoded(records: DataFrame, job: Job, folder: Path) -> DataFrame:
+def _decode(records: DataFrame, job: Job, folder: Path) -> DataFrame:
     decode = job.decode
     if decode.format == "bytes":
         return decode_bytes(records)

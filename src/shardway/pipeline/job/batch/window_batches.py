@@ -79,7 +79,7 @@ class WindowBatches(Batches):
             with self._step("dead_letters", batch_id, ExitCode.SINK):
                 target.write(steps.explained(letters, self._job, self.file.folder), batch_id)
 
-    def _transformed(self, rows: DataFrame, batch_id: int) -> DataFrame:
+    def _transform(self, rows: DataFrame, batch_id: int) -> DataFrame:
         if self._job.transform is None:
             return rows
         with self._step("transform", batch_id, ExitCode.TRANSFORM):

@@ -63,7 +63,7 @@ def windows_of(rows: DataFrame, job: Job) -> DataFrame:
     """Return the rows of the windows of decoded rows, without duplicates if the job asks for that."""
     window = job.window
     assert window is not None
-    timed = _watched(rows, job).where(fn.col(REASON).isNull()).withColumn(_TIME, fn.col(window.time))
+    timed = _watch(rows, job).where(fn.col(REASON).isNull()).withColumn(_TIME, fn.col(window.time))
     timed = timed.withWatermark(_TIME, window.late_by)
     if job.deduplicate is not None:
         timed = deduplicate_by_watermark(timed, job.deduplicate.keys)
@@ -91,7 +91,7 @@ def timed_of(rows: DataFrame, window: Window) -> DataFrame:
     return rows.withColumn(_TIME, fn.col(window.time))
 
 
-def _watched(rows: DataFrame, job: Job) -> DataFrame:
+def _watch(rows: DataFrame, job: Job) -> DataFrame:
     """Return the rows, and have Spark count those that are set apart. Where none can be, nothing is counted."""
     if not rows.isStreaming or job.decode.takes_all:
         return rows

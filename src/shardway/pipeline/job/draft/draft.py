@@ -29,7 +29,7 @@ OPENING_MAX_S = 0.5
 """The seconds that the layers of one record may take."""
 _JOB_NAME_CHARACTERS_MAX = 100
 _TEXT_KINDS = ("text", "json", "cloudwatch-logs", "ndjson")
-_NEEDED = {"base64"}
+_NEEDED_LAYERS = {"base64"}
 _FRAMES = {"glue", "confluent"}
 _COMPRESSIONS = {"gzip", "zstd"}
 _HOUR = "hour"
@@ -76,7 +76,7 @@ class Sample:
         """
         self.records += 1
         self.shards.add(shard_id)
-        data = self._opened(data)
+        data = self._open(data)
         found = decode(data, budget=OpeningBudget(bytes_max=opened_bytes_max, time_max_s=OPENING_MAX_S))
         kinds = [step.kind for step in found.steps]
         is_compressed = len(kinds) == 2 and kinds[0] in _COMPRESSIONS and kinds[1] in _TEXT_KINDS
@@ -95,7 +95,7 @@ class Sample:
             self.others[" in ".join(["a json object", *reversed(kinds[:-1])])] += 1
         return 0 if len(kinds) == 1 else len(found.data)
 
-    def _opened(self, data: bytes) -> bytes:
+    def _open(self, data: bytes) -> bytes:
         try:
             opened = open_sealed(data)
         except (ShardwayError, ValueError):  # the version is not known here, or the stamp is none
@@ -111,7 +111,7 @@ def job_text(place: Place, sample: Sample, remarks: Iterable[str] = ()) -> str:
     fields = sample.schema.fields
     name = re.sub(r"^[^A-Za-z0-9]+", "", place.short)[:_JOB_NAME_CHARACTERS_MAX] or "job"
     parts = [
-        comment(_seen(place, sample, remarks)),
+        comment(_sample_text(place, sample, remarks)),
         f"name = {toml_text(name)}\ncheckpoint = {toml_text(f'checkpoints/{name}')}",
         _source(place),
     ]
@@ -125,12 +125,12 @@ def job_text(place: Place, sample: Sample, remarks: Iterable[str] = ()) -> str:
     elif sample.texts == sample.records:
         parts += [f'[decode]\nformat = "text"{_compression(sample)}', _dead_letters(name)]
     else:
-        parts.append(comment(_undecoded(sample)))
+        parts.append(comment(_undecoded_text(sample)))
     parts += [*_deduplicate(fields), _sink(name), '[trigger]\nevery = "10 seconds"']
     return "\n\n".join(parts) + "\n"
 
 
-def _seen(place: Place, sample: Sample, remarks: Iterable[str]) -> Iterator[str]:
+def _sample_text(place: Place, sample: Sample, remarks: Iterable[str]) -> Iterator[str]:
     records, objects = sample.records, sample.schema.objects
     yield f"A first job file for the stream {place.short}, written by shardway run --init. Read it before you run it."
     shards = "1 shard" if len(sample.shards) == 1 else f"{len(sample.shards)} shards"
@@ -186,9 +186,9 @@ def _logs() -> str:
     return f'{comment(told)}\n[decode]\nformat = "cloudwatch-logs"'
 
 
-def _undecoded(sample: Sample) -> Iterator[str]:
+def _undecoded_text(sample: Sample) -> Iterator[str]:
     yield "There is no [decode]: the column value is the data as it is, because the records are not all plain text."
-    layers = sorted(_NEEDED.intersection(word for kind in sample.others for word in kind.split(" ")))
+    layers = sorted(_NEEDED_LAYERS.intersection(word for kind in sample.others for word in kind.split(" ")))
     if layers:
         yield (
             f"No format of [decode] opens {', '.join(layers)}. A function of [transform] can: module:function, from "

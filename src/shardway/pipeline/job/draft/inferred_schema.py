@@ -31,7 +31,7 @@ DECIMAL_DIGITS_MAX = 38
 DECIMAL_MAX: int = 10**DECIMAL_DIGITS_MAX
 EXACT_MAX = 2**53
 """DOUBLE has each whole number up to this one."""
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HALVES = re.compile("[\ud800-\udfff]")
 _ISO_8601 = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?", re.ASCII)
 _DECIMAL = re.compile(r"-?\d{1,20}(\.(\d{1,18}))?", re.ASCII)
@@ -91,7 +91,7 @@ class InferredSchema:
     def __init__(self) -> None:
         self._room = _Room(PLACES_MAX)
         self._top = _Place()
-        self._refused = 0
+        self._refused_count = 0
         """The objects that VARIANT refuses, or a part of them."""
 
     @property
@@ -102,7 +102,7 @@ class InferredSchema:
     def see(self, value: ObjectMembers | dict[str, Any]) -> None:
         """Take one JSON object into account."""
         self._top.see(value, self._room, 0)
-        self._refused += _is_refused(value)
+        self._refused_count += _is_refused(value)
 
     @property
     def fields(self) -> list[Field]:
@@ -119,17 +119,17 @@ class InferredSchema:
     def notes(self) -> list[str]:
         """What a reader of the schema should know, a line each. It names fields and counts, and shows no value."""
         found = list(self._top.notes(()))
-        if self._refused and "VARIANT" in self.ddl:
+        if self._refused_count and "VARIANT" in self.ddl:
             found.append(
-                f"{self._refused} of {self.objects} objects have a name twice, or half of a surrogate pair: with such "
-                "a value in a VARIANT the record becomes a dead letter"
+                f"{self._refused_count} of {self.objects} objects have a name twice, or half of a surrogate pair: with "
+                "such a value in a VARIANT the record becomes a dead letter"
             )
         return found
 
 
 def quoted(name: str) -> str:
     """Return the name of a field as DDL and SQL want it."""
-    return name if _PLAIN.fullmatch(name) else "`" + name.replace("`", "``") + "`"
+    return name if _PLAIN_NAME.fullmatch(name) else "`" + name.replace("`", "``") + "`"
 
 
 def shown(name: str) -> str:
@@ -275,7 +275,7 @@ class _Place:
     def notes(self, path: tuple[str, ...]) -> Iterator[str]:
         """Yield what a reader should know of this place and of those inside of it."""
         if path:
-            told = self._told()
+            told = self._remark()
             if told:
                 yield f"{'.'.join(path)}: {told}"
         elif self._has_more:
@@ -297,7 +297,7 @@ class _Place:
                 yield f"{'.'.join(inside)}: missing in {lacking} of {self.objects}"
             yield from place.notes(inside)
 
-    def _told(self) -> str:
+    def _remark(self) -> str:
         told = [f"null in {self.nulls}"] if self.nulls and self._kinds else []
         if not self._kinds:
             told.append("only null was seen: its type is a guess" if self.nulls else "empty: its type is a guess")

@@ -14,15 +14,15 @@ COMMENT_CHARACTERS_MAX = 118
 
 def toml_text(text: str) -> str:
     """Return a text as TOML, in one line; ``${`` of it is no reference to the environment."""
-    return f'"{_escaped(text)}"'
+    return f'"{_escape(text)}"'
 
 
 def toml_lines(text: str) -> str:
     """Return a text as TOML with a line for each of its lines; a text that is in one line anyhow stays in one."""
-    return '"""\n' + "\n".join(map(_escaped, text.split("\n"))) + '\n"""'
+    return '"""\n' + "\n".join(map(_escape, text.split("\n"))) + '\n"""'
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     plain = text.replace("\\", "\\\\").replace('"', '\\"').replace("${", "$${")
     return "".join(
         one if one.isprintable() else f"\\u{ord(one):04x}" if ord(one) < 0x10000 else f"\\U{ord(one):08x}"

@@ -18,7 +18,7 @@ _OF_ANOTHER_STATE = (
 _OF_NO_STATE = ("CANNOT_LOAD_STATE_STORE", "STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY")
 _STATE_NOT_STORED = "CANNOT_WRITE_STATE_STORE"
 _WRITE_FAILED = "TASK_WRITE_FAILED"
-_NOTED = re.compile(rf"{READING} ")
+_SOURCE_NOTE = re.compile(rf"{READING} ")
 """The note that the source adds to each error of a task that reads. It comes to the driver as text: Spark keeps no
 class of a Python error, and has the same condition for an error of any Python function.
 """
@@ -33,7 +33,7 @@ _PYTHON_WRITER = re.compile(r"write_into_data_source")
 
 def source_failed(error: BaseException) -> bool:
     """True when it was reading the stream that failed, wherever Spark noticed it."""
-    return has_condition(error, *_OF_THE_SOURCE) or _NOTED.search(whole_text(error)) is not None
+    return has_condition(error, *_OF_THE_SOURCE) or _SOURCE_NOTE.search(whole_text(error)) is not None
 
 
 def registry_failed(error: BaseException) -> bool:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from shardway.pipeline.job.file.lines import KeyPath
 
 
-_BAD = object()
+_NO_VALUE = object()
 _WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", dict: "a table"}
 
 
@@ -33,7 +33,7 @@ class Conversion:
         rest of it can be looked at too. Return None where that cannot be.
         """
         if not isinstance(tree, dict):
-            self.faults.append(Fault(path, f"must be a table, not {_named(tree)}"))
+            self.faults.append(Fault(path, f"must be a table, not {_kind_text(tree)}"))
             return None
         values = self.good_values(tree, kind, path)
         hints = get_type_hints(kind)
@@ -54,46 +54,48 @@ class Conversion:
                 self.faults.append(Fault((*path, name), f"there is no {name} here{nearest(name, fields)}"))
                 continue
             found = self._value(value, hints[fields[name].name], (*path, name))
-            if found is not _BAD:
+            if found is not _NO_VALUE:
                 values[fields[name].name] = found
         for name, field in fields.items():
-            if field.required and name not in tree and not _misspelt(name, tree, fields):
+            if field.required and name not in tree and not _is_misspelt(name, tree, fields):
                 examples = [one for given in metas(hints[field.name]) for one in given.examples or ()]
                 as_in = f', as in {name} = "{examples[0]}"' if examples else ""
                 self.faults.append(Fault(path, f"{name} is missing{as_in}"))
         return values
 
     def _value(self, value: Any, hint: Any, path: KeyPath) -> Any:
-        inner = _bare(hint)
+        inner = _bare_type(hint)
         if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
             found = self.converted(value, inner, path)
-            return _BAD if found is None else found
+            return _NO_VALUE if found is None else found
         if get_origin(inner) is tuple and isinstance(get_args(inner)[0], type) and isinstance(value, list):
             item = get_args(inner)[0]
             if issubclass(item, msgspec.Struct):
                 if not value:
                     self.faults.append(Fault(path, "must have at least one"))
                 items = [self._value(one, item, (*path, at)) for at, one in enumerate(value)]
-                return tuple(_stand_in(item) if one is _BAD else one for one in items)  # the others keep their numbers
+                return tuple(
+                    _stand_in(item) if one is _NO_VALUE else one for one in items
+                )  # the others keep their numbers
         if inner == model.Options and isinstance(value, dict):
             wrong = {name: one for name, one in value.items() if not isinstance(one, str | int | float | bool)}
             self.faults += [
-                Fault((*path, name), f"must be text, a number, true or false, not {_named(one)}")
+                Fault((*path, name), f"must be text, a number, true or false, not {_kind_text(one)}")
                 for name, one in wrong.items()
             ]
-            return _BAD if wrong else value
+            return _NO_VALUE if wrong else value
         if inner == model.Expressions and isinstance(value, dict):
             wrong = {name: one for name, one in value.items() if not isinstance(one, str)}
             self.faults += [
-                Fault((*path, name), f"must be an SQL expression as text, not {_named(one)}")
+                Fault((*path, name), f"must be an SQL expression as text, not {_kind_text(one)}")
                 for name, one in wrong.items()
             ]
-            return _BAD if wrong else value
+            return _NO_VALUE if wrong else value
         try:
             return msgspec.convert(value, hint, strict=not isinstance(value, str))
         except msgspec.ValidationError:
             self.faults.append(Fault(path, _wrong(value, hint)))
-            return _BAD
+            return _NO_VALUE
 
 
 def _stand_in(kind: type[msgspec.Struct]) -> msgspec.Struct:
@@ -101,7 +103,7 @@ def _stand_in(kind: type[msgspec.Struct]) -> msgspec.Struct:
     return kind(**{field.name: "" for field in msgspec.structs.fields(kind) if field.required})
 
 
-def _bare(hint: Any) -> Any:
+def _bare_type(hint: Any) -> Any:
     """Return a type without its remarks and without None."""
     kinds = [kind for kind in alternatives(hint) if kind is not NoneType]
     return kinds[0] if len(kinds) == 1 else hint
@@ -109,7 +111,7 @@ def _bare(hint: Any) -> Any:
 
 def _wrong(value: Any, hint: Any) -> str:
     """Return what was wrong with a value, in our words; the value is not shown where it could be a secret."""
-    bare = _bare(hint)
+    bare = _bare_type(hint)
     if get_origin(bare) is not None and str(get_origin(bare)) == "typing.Literal":
         choices = [str(choice) for choice in get_args(bare)]
         near = nearest(value, choices) if isinstance(value, str) else ""
@@ -133,16 +135,16 @@ def _wrong(value: Any, hint: Any) -> str:
         if get_origin(bare) is tuple
         else _WORDS.get(bare, _WORDS.get(get_origin(bare) or str, "text"))
     )
-    return f"must be {wanted}, not {_named(value)}"
+    return f"must be {wanted}, not {_kind_text(value)}"
 
 
-def _named(value: Any) -> str:
+def _kind_text(value: Any) -> str:
     for kind, word in ((bool, "true or false"), (str, "text"), (int, "a number"), (float, "a number")):
         if isinstance(value, kind):
             return word
     return "a table" if isinstance(value, dict) else "an array" if isinstance(value, list) else "a date"
 
 
-def _misspelt(name: str, tree: dict[str, Any], fields: dict[str, Any]) -> bool:
+def _is_misspelt(name: str, tree: dict[str, Any], fields: dict[str, Any]) -> bool:
     """True when the fault of an unknown name says that this one is meant: this one is not missing too."""
     return any(f"did you mean {name}?" in nearest(given, fields) for given in tree if given not in fields)

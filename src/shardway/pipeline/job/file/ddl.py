@@ -23,7 +23,7 @@ def ddl_faults(ddl: str) -> list[str]:
     """Return what is certainly wrong with a DDL text; an empty list says little."""
     if ddl.strip().startswith("{"):
         return ["must be DDL, like order_id STRING NOT NULL, amount DECIMAL(10,2)"]
-    if not _balanced(ddl):
+    if not _is_balanced(ddl):
         return ["has brackets that do not match"]
     faults = []
     seen: set[str] = set()
@@ -32,7 +32,7 @@ def ddl_faults(ddl: str) -> list[str]:
         if found is None or not text.strip():
             faults.append("has a field without a name (a comma too many?)")
             continue
-        name, rest = _unquoted(found[1]), found[2].strip()
+        name, rest = _unquote(found[1]), found[2].strip()
         kind = _TYPE.match(rest)
         if kind is None:
             faults.append(f"gives field {name} no type")
@@ -48,7 +48,7 @@ def ddl_faults(ddl: str) -> list[str]:
 def field_names(ddl: str) -> list[str]:
     """Return the names of the fields, in order."""
     matches = (_FIELD.fullmatch(text) for text in _parts(ddl))
-    return [_unquoted(found[1]) for found in matches if found is not None]
+    return [_unquote(found[1]) for found in matches if found is not None]
 
 
 def name_parts(column: str) -> list[str]:
@@ -56,7 +56,7 @@ def name_parts(column: str) -> list[str]:
     return [found[1].replace("``", "`") if found[2] is None else found[2] for found in _NAME.finditer(column)]
 
 
-def _unquoted(name: str) -> str:
+def _unquote(name: str) -> str:
     return name[1:-1].replace("``", "`") if name.startswith("`") else name
 
 
@@ -78,7 +78,7 @@ def _parts(ddl: str) -> list[str]:
     return [*parts, ddl[start:]]
 
 
-def _balanced(ddl: str) -> bool:
+def _is_balanced(ddl: str) -> bool:
     bare = re.sub(r"'[^']*'|\"[^\"]*\"|`[^`]*`", "", ddl)
     depth: list[str] = []
     for char in bare:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{([A-Za-z_]\w*)(:-([^}]*))?\}|\$\{")
 _SECRET_NAME = re.compile(r"secret|passw|pwd|token|credential|access_?key|api_?key|private|auth", re.IGNORECASE)
-_SHOWN = "***"
+_MASK = "***"
 _PEM = re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)", re.DOTALL)
 """The pattern of a private key as text, wherever it comes from."""
 _LINE_SHORTEST = 8
@@ -53,8 +53,8 @@ class Secrets:
     def hide(self, text: str) -> str:
         """Return the text with stars in place of every secret."""
         for secret in sorted(self._texts, key=len, reverse=True):
-            text = text.replace(secret, _SHOWN)
-        return _PEM.sub(_SHOWN, text)
+            text = text.replace(secret, _MASK)
+        return _PEM.sub(_MASK, text)
 
     def __repr__(self) -> str:
         return f"Secrets({len(self._texts)})"
@@ -125,13 +125,13 @@ class References:
         value = self._environment.get(name)
         if value is None or (value == "" and has_default):
             if not has_default:
-                self.faults.append(Fault(path, f"the environment has no {name}{_near(name, self._environment)}"))
+                self.faults.append(Fault(path, f"the environment has no {name}{_near_name(name, self._environment)}"))
             return default or ""
         if hidden_place or looks_secret(name):
             self._secrets.add(value, path)
         return value
 
 
-def _near(name: str, environment: Mapping[str, str]) -> str:
+def _near_name(name: str, environment: Mapping[str, str]) -> str:
     hint = nearest(name, list(environment))
     return hint if "did you mean" in hint else ""

@@ -32,13 +32,13 @@ _AGGREGATE = re.compile(
     r"|approx_count_distinct|max_by|min_by)\s*\(",
     re.IGNORECASE,
 )
-_OVER = re.compile(r"\)\s*over\s*(?:\(|\w)", re.IGNORECASE)
+_OVER_CLAUSE = re.compile(r"\)\s*over\s*(?:\(|\w)", re.IGNORECASE)
 _SELECT = re.compile(r"\(\s*select\b", re.IGNORECASE)
 _RANDOM = re.compile(
     r"(?<![\w.`])(rand|randn|random|uuid|monotonically_increasing_id|shuffle)\s*\(\s*\d*\s*\)", re.IGNORECASE
 )
 _FIELD = re.compile(r"(?<![\w.`])value\s*\.\s*([A-Za-z_]\w*|`(?:[^`]|``)+`)", re.IGNORECASE)
-_CLOSING = {")": "(", "]": "[", "}": "{"}
+_CLOSING_BRACKETS = {")": "(", "]": "[", "}": "{"}
 
 
 def expectation_faults(job: Job, fields: list[str] | None, unknown: Collection[str] = ()) -> list[Fault]:
@@ -77,12 +77,12 @@ def condition_faults(sql: str, fields: list[str] | None) -> list[str]:
     bare = re.sub(r"`(?:[^`]|``)*`", "n", code)
     if not code.strip():
         return ["is empty"]
-    if not _balanced(bare):
+    if not _is_balanced(bare):
         return ["has brackets that do not match"]
     faults = []
     if _SELECT.search(bare):
         faults.append(SUBQUERY)
-    elif _OVER.search(bare):
+    elif _OVER_CLAUSE.search(bare):
         faults.append(f"has a window function: {NOT_OF_ONE_ROW}")
     elif found := _AGGREGATE.search(bare):
         faults.append(f"has the aggregate {found[1].lower()}: {NOT_OF_ONE_ROW}")
@@ -96,11 +96,11 @@ def condition_faults(sql: str, fields: list[str] | None) -> list[str]:
     return faults
 
 
-def _balanced(code: str) -> bool:
+def _is_balanced(code: str) -> bool:
     depth: list[str] = []
     for char in code:
         if char in "([{":
             depth.append(char)
-        elif char in _CLOSING and (not depth or depth.pop() != _CLOSING[char]):
+        elif char in _CLOSING_BRACKETS and (not depth or depth.pop() != _CLOSING_BRACKETS[char]):
             return False
     return not depth

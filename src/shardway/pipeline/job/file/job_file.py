@@ -87,7 +87,7 @@ def load_job(path: str | Path, environment: Mapping[str, str] | None = None) -> 
 
 
 def _follows(fault: Fault, others: Sequence[Fault]) -> bool:
-    """True when a fault is about something of which another part is known to be wrong."""
+    """True when a fault is about something that has another wrong part already."""
     return any(
         fault.path and other.path and fault.path[: len(other.path)] == other.path[: len(fault.path)] for other in others
     )

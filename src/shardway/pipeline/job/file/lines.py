@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 
 KeyPath = tuple[str | int, ...]
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _BLANK = re.compile(r"(?:[ \t\r\n]|#[^\n]*)+")
 _SPACE = re.compile(r"[ \t]+")
-_PLAIN = re.compile(r"[^,\]}\n#]*")
+_PLAIN_VALUE = re.compile(r"[^,\]}\n#]*")
 _STRING = re.compile(
     r'"""(?:\\.|(?!""").)*"""(?:"{0,2})' r"|'''(?:(?!''').)*'''(?:'{0,2})" r'|"(?:\\.|[^"\\])*"' r"|'[^']*'", re.DOTALL
 )
@@ -39,8 +39,8 @@ def line_of(lines: dict[KeyPath, int], path: KeyPath) -> int:
 class _Scanner:
     def __init__(self, text: str) -> None:
         self._text = text
-        self._at = 0
-        self._line, self._counted = 1, 0
+        self._place = 0
+        self._line, self._counted_to = 1, 0
         self._items: dict[KeyPath, int] = {}
         """The number of the newest table of each array of tables, by the array's path."""
         self.lines: dict[KeyPath, int] = {}
@@ -48,70 +48,70 @@ class _Scanner:
     def document(self) -> None:
         """Find the lines of the whole text."""
         table: KeyPath = ()
-        while self._skip(_BLANK) or self._at < len(self._text):
-            if self._at >= len(self._text):
+        while self._skip(_BLANK) or self._place < len(self._text):
+            if self._place >= len(self._text):
                 return
-            if self._text[self._at] == "[":
+            if self._text[self._place] == "[":
                 table = self._header()
             else:
                 self._pair(table)
 
     def _header(self) -> KeyPath:
-        line, many = self._here(), self._text.startswith("[[", self._at)
-        self._at += 2 if many else 1
+        line, many = self._line_here(), self._text.startswith("[[", self._place)
+        self._place += 2 if many else 1
         names = self._key()
-        self._at += 2 if many else 1
+        self._place += 2 if many else 1
         path: KeyPath = ()
         for name in names[:-1]:
-            path = self._inside((*path, name))
+            path = self._item_path((*path, name))
         last = (*path, names[-1])
         if many:
             self._items[last] = self._items.get(last, -1) + 1
             self.lines.setdefault(last, line)
-        last = self._inside(last)
+        last = self._item_path(last)
         self._note(last, line)
         return last
 
-    def _inside(self, path: KeyPath) -> KeyPath:
+    def _item_path(self, path: KeyPath) -> KeyPath:
         return (*path, self._items[path]) if path in self._items else path
 
     def _pair(self, table: KeyPath) -> None:
-        line = self._here()
+        line = self._line_here()
         path = (*table, *self._key())
-        self._at += 1  # the sign =
+        self._place += 1  # the sign =
         self._note(path, line)
         self._value(path)
 
     def _value(self, path: KeyPath) -> None:
         self._skip(_SPACE)
-        opening = self._text[self._at]
+        opening = self._text[self._place]
         if opening in "\"'":
             self._skip(_STRING)
         elif opening == "[":
-            self._at += 1
+            self._place += 1
             number = 0
-            while self._skip(_BLANK) or self._text[self._at] != "]":
-                if self._text[self._at] == "]":
+            while self._skip(_BLANK) or self._text[self._place] != "]":
+                if self._text[self._place] == "]":
                     break
-                if self._text[self._at] == ",":
-                    self._at += 1
+                if self._text[self._place] == ",":
+                    self._place += 1
                     continue
-                self._note((*path, number), self._here())
+                self._note((*path, number), self._line_here())
                 self._value((*path, number))
                 number += 1
-            self._at += 1
+            self._place += 1
         elif opening == "{":
-            self._at += 1
-            while self._skip(_BLANK) or self._text[self._at] != "}":
-                if self._text[self._at] == "}":
+            self._place += 1
+            while self._skip(_BLANK) or self._text[self._place] != "}":
+                if self._text[self._place] == "}":
                     break
-                if self._text[self._at] == ",":
-                    self._at += 1
+                if self._text[self._place] == ",":
+                    self._place += 1
                     continue
                 self._pair(path)
-            self._at += 1
+            self._place += 1
         else:
-            self._skip(_PLAIN)
+            self._skip(_PLAIN_VALUE)
 
     def _key(self) -> list[str]:
         names = []
@@ -119,36 +119,36 @@ class _Scanner:
             self._skip(_SPACE)
             names.append(self._name())
             self._skip(_SPACE)
-            if self._text[self._at] != ".":
+            if self._text[self._place] != ".":
                 return names
-            self._at += 1
+            self._place += 1
 
     def _name(self) -> str:
-        start = self._at
+        start = self._place
         if self._text[start] in "\"'":
             self._skip(_STRING)
-            name = self._text[start + 1 : self._at - 1]
-            return _ESCAPE.sub(_escaped, name) if self._text[start] == '"' else name
-        self._skip(_BARE)
-        return self._text[start : self._at]
+            name = self._text[start + 1 : self._place - 1]
+            return _ESCAPE.sub(_unescape, name) if self._text[start] == '"' else name
+        self._skip(_BARE_KEY)
+        return self._text[start : self._place]
 
     def _note(self, path: KeyPath, line: int) -> None:
         for length in range(1, len(path) + 1):  # a dotted key stands for the tables in it too
             self.lines.setdefault(path[:length], line)
 
     def _skip(self, what: re.Pattern[str]) -> bool:
-        found = what.match(self._text, self._at)
-        if found is None or found.end() == self._at:
+        found = what.match(self._text, self._place)
+        if found is None or found.end() == self._place:
             return False
-        self._at = found.end()
+        self._place = found.end()
         return True
 
-    def _here(self) -> int:
-        self._line += self._text.count("\n", self._counted, self._at)
-        self._counted = self._at
+    def _line_here(self) -> int:
+        self._line += self._text.count("\n", self._counted_to, self._place)
+        self._counted_to = self._place
         return self._line
 
 
-def _escaped(found: re.Match[str]) -> str:
+def _unescape(found: re.Match[str]) -> str:
     code = found[1] or found[2]
     return chr(int(code, 16)) if code else _ESCAPES[found[3]]

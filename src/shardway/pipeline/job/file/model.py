@@ -288,7 +288,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     ]
     checkpoint: Annotated[
         Text,
-        Meta(description="Spark's checkpoint directory, by which the job goes on after a stop. One for each job."),
+        Meta(description="Spark's checkpoint directory, where the job continues after a stop. One for each job."),
     ]
     source: Annotated[Options, Meta(description='The options of format("shardway") for reading.')]
     sinks: Annotated[

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from shardway.pipeline.job.file.model import Scalar, Sink
 
 
-_MISSPELT = 0.75
+_MISSPELT_RATIO = 0.75
 """How near the name of a format is to one that is there, to be taken for that."""
 _READS_ONCE = {"checkpointlocation"}
 
@@ -187,7 +187,7 @@ def _format(sink: Sink) -> list[Fault]:
     """Return the fault of a format whose name nearly is that of one that is there."""
     if sink.format is None or sink.format in KNOWN_FORMATS or "." in sink.format:
         return []
-    near = difflib.get_close_matches(sink.format.lower(), KNOWN_FORMATS, n=1, cutoff=_MISSPELT)
+    near = difflib.get_close_matches(sink.format.lower(), KNOWN_FORMATS, n=1, cutoff=_MISSPELT_RATIO)
     return [Fault(("format",), f"Spark has no format {sink.format}: did you mean {near[0]}?")] if near else []
 
 

@@ -1,4 +1,4 @@
-"""Make the JSON schema of a job file, by which editors complete and check TOML."""
+"""Make the JSON schema of a job file: editors complete and check TOML with it."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ START, END = "window_start", "window_end"
 """The columns that say which window a row is of."""
 _SPAN = re.compile(r"\s*(\d+)\s*(millisecond|second|minute|hour|day)s?\s*")
 _MS = {"millisecond": 1, "second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
-_INSTEAD = {
+_REPLACEMENTS = {
     "DISTINCT": "a stream keeps no set of all values: approx_count_distinct(...) counts them nearly, and "
     "collect_set(...) collects them where they are few",
     "a window function": "a window function compares rows, and an aggregate makes one of them",
@@ -88,7 +88,7 @@ def _expression_faults(window: Window) -> Iterator[Fault]:
         if not sql.strip():
             yield Fault(path, "is empty")
         for part in parts_of_one_batch(sql):
-            yield Fault(path, f"has {part}: {_INSTEAD[part]}")
+            yield Fault(path, f"has {part}: {_REPLACEMENTS[part]}")
 
 
 def _duplicates(job: Job, window: Window) -> Iterator[Fault]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 RENEW_S = 5.0
 """Seconds between two writes of a claim."""
 GONE_S = 20.0
-"""Seconds for which another run's claim has to stand still before that run is taken for gone: four renewals."""
+"""How many seconds another run's claim has to stand still before that run is taken for gone: four renewals."""
 LOOK_S = 1.0
 """Seconds between two looks at another run's claim."""
 END_S = 10.0
@@ -51,9 +51,9 @@ class Claim:
         self.taken_by: str | None = None
         """The other run, in words, once it has taken this claim."""
         self._files = HadoopFiles(spark)
-        self._run = uuid.uuid4().hex
+        self._run_id = uuid.uuid4().hex
         self._renewals = 0
-        self._over = threading.Event()
+        self._end = threading.Event()
 
     def take(self, waits: Callable[[str, float], object], stops: Callable[[], bool]) -> None:
         """Take the claim, once the run that had it is gone. ``waits`` is called, with that run in words and the seconds
@@ -74,14 +74,14 @@ class Claim:
                 if now is None:
                     break
                 if now != before or stops():
-                    raise ClaimTakenError(owner_of(now if _about(now) else before))
+                    raise ClaimTakenError(owner_of(now if _claim_fields(now) else before))
         self._write()
 
     def renew(self) -> None:
         """Write the claim every few seconds until the run is over or another run has it, and then take it away, unless
         another run has it.
         """
-        while not self._over.wait(RENEW_S):
+        while not self._end.wait(RENEW_S):
             try:
                 if not self._is_mine():
                     return
@@ -96,12 +96,12 @@ class Claim:
 
     def end(self) -> None:
         """Let `renew` come to its end."""
-        self._over.set()
+        self._end.set()
 
     def _is_mine(self) -> bool:
         found = self._read()
         # Where there is none, or an unfinished one, it may be this run's own write that is not whole.
-        if found and _about(found).get("run") not in (None, self._run):
+        if found and _claim_fields(found).get("run") not in (None, self._run_id):
             self.taken_by = owner_of(found)
         return self.taken_by is None
 
@@ -110,7 +110,7 @@ class Claim:
 
     def _write(self) -> None:
         self._renewals += 1
-        about = {**process_fields(), "run": self._run, "renewals": self._renewals}
+        about = {**process_fields(), "run": self._run_id, "renewals": self._renewals}
         self._files.write(self.name, json.dumps(about).encode())
 
 
@@ -133,14 +133,14 @@ def process_fields() -> dict[str, object]:
 
 def owner_of(written: bytes) -> str:
     """Return the host and process that wrote a lock or a claim, in words; what cannot be read is another run's."""
-    about = _about(written)
+    about = _claim_fields(written)
     try:
         return f"process {int(str(about['pid']))} on {one_line(str(about['host']))}"
     except (KeyError, ValueError):
         return "another run"
 
 
-def _about(written: bytes) -> dict[str, object]:
+def _claim_fields(written: bytes) -> dict[str, object]:
     try:
         about = json.loads(written)
     except (ValueError, RecursionError):  # any program can write the file, and brackets alone are too deep

@@ -24,13 +24,13 @@ class RunOutput:
         self, *, as_json: bool, lag: str = "lag", out: TextIO | None = None, errors: TextIO | None = None
     ) -> None:
         self.as_json, self._lag = as_json, lag
-        self._out = sys.stdout if out is None else out
+        self._output = sys.stdout if out is None else out
         self._errors = sys.stderr if errors is None else errors
 
     @property
     def rows_out(self) -> TextIO:
         """The stream on which a console sink shows rows, which are not to stand between lines of JSON."""
-        return self._errors if self.as_json else self._out
+        return self._errors if self.as_json else self._output
 
     def checked(self, job_file: JobFile, deliveries: list[Delivery], notes: list[str]) -> None:
         """Show that the job file is right, what its sinks promise, and what its reader may take for something else."""
@@ -133,11 +133,11 @@ class RunOutput:
 
     def _event(self, event: str, **values: Any) -> None:
         if self.as_json:
-            print(shown.json_line({"event": event, **values}), file=self._out, flush=True)
+            print(shown.json_line({"event": event, **values}), file=self._output, flush=True)
 
     def _text(self, text: str) -> None:
         if not self.as_json:
-            print(shown.lines(text), file=self._out, flush=True)
+            print(shown.lines(text), file=self._output, flush=True)
 
 
 def _state(state: StateReport) -> str:

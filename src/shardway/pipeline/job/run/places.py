@@ -73,7 +73,7 @@ def run_lock(
     folder = LocalFiles(spark).local(checkpoint)
     if folder is not None:
         with kernel_lock(checkpoint, folder):
-            yield _nothing
+            yield _do_nothing
         return
     claim = Claim(spark, checkpoint.rstrip("/") + LOCK_SUFFIX)
     with ExitStack() as stack:
@@ -82,18 +82,18 @@ def run_lock(
                 hold(claim, lambda owner, wait_s: show.waits(checkpoint, owner, wait_s), lambda: stopping.asked)
             )
         except ClaimTakenError as error:
-            raise StepError(_refused(str(error), checkpoint), step="checkpoint", code=ExitCode.NOT_READY) from None
+            raise StepError(_refused_text(str(error), checkpoint), step="checkpoint", code=ExitCode.NOT_READY) from None
         except (Py4JError, PySparkException) as error:
             show.unlocked(checkpoint, claim.name, job_file.error_text(error))
 
         def check() -> None:
             if claim.taken_by is not None:
-                raise StepError(_lost(claim.taken_by, checkpoint), step="checkpoint", code=ExitCode.FAILED)
+                raise StepError(_lost_text(claim.taken_by, checkpoint), step="checkpoint", code=ExitCode.FAILED)
 
         yield check
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """Do nothing: what the kernel has locked no other run takes."""
 
 
@@ -128,17 +128,17 @@ def _lock_fault(checkpoint: str, lock: int) -> str:
     owner = "another run"
     with suppress(OSError):
         owner = owner_of(os.pread(lock, _OWNER_BYTES_MAX, 0))
-    return _refused(owner, checkpoint)
+    return _refused_text(owner, checkpoint)
 
 
-def _lost(owner: str, checkpoint: str) -> str:
+def _lost_text(owner: str, checkpoint: str) -> str:
     return (
         f"{owner} has taken the Spark checkpoint directory {checkpoint}: it began at the same moment, or this run did "
         f"not renew its claim for {GONE_S:g} s. This run ends, and the other one goes on with its last batch"
     )
 
 
-def _refused(owner: str, checkpoint: str) -> str:
+def _refused_text(owner: str, checkpoint: str) -> str:
     return (
         f"{owner} has the Spark checkpoint directory {checkpoint}: two runs of one job would stand in each other's "
         "way. Nothing was read. Stop that one first, or give this job a checkpoint directory of its own"

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 POLL_S = 0.25
 NUMBERS_S = 2.0
 """Seconds after which the numbers of a job are emitted again, also while no batch ends."""
-_PLANNING = "Getting offsets from"
+_PLANNING_TEXT = "Getting offsets from"
 """The beginning of what Spark says while the source looks for the end of the next batch, which may take as long as an
 outage of the service lasts.
 """
@@ -77,7 +77,7 @@ def run_job(
     with _told_once():
         kind = Batches if job_file.job.window is None else WindowBatches
         batches = kind(job_file, stopping, show.rows_out, counts=on_event is not None)
-        run = _Run(spark, batches, stopping, show, on_event, time.time() if began_s is None else began_s)
+        run = _QueryRun(spark, batches, stopping, show, on_event, time.time() if began_s is None else began_s)
         rehearse(spark, job_file, batches)
         with run_lock(spark, job_file, stopping, show) as check_lock:
             left = clear_unfinished_start(spark, job_file.job.checkpoint)
@@ -106,7 +106,7 @@ def _told_once() -> Iterator[None]:
             logger.disabled = was
 
 
-class _Run:
+class _QueryRun:
     def __init__(
         self,
         spark: SparkSession,
@@ -131,7 +131,7 @@ class _Run:
         self._totals = Totals()
         self._stream = str(self._job.source.get("streamName") or self._job.source.get("streamARN"))
         self._last_batch: int | None = None
-        self._seen: tuple[Any, Any] | None = None
+        self._seen_progress: tuple[Any, Any] | None = None
         self._cut_ms = 0
         self._told_to_stop = False
         self._check_lock: Callable[[], None] = lambda: None
@@ -147,7 +147,7 @@ class _Run:
             while True:
                 rows_before = self._totals.rows
                 self._one_query()
-                if self._stopping.asked or not self._more(self._totals.rows - rows_before):
+                if self._stopping.asked or not self._has_more(self._totals.rows - rows_before):
                     break
             if self._stopping.asked:
                 named = "a signal" if self._stopping.signal is None else self._stopping.signal.name
@@ -162,7 +162,7 @@ class _Run:
         self._show.ended(self._job.name, how, code, self._totals, time.monotonic() - started_s)
         return code
 
-    def _more(self, rows: int) -> bool:
+    def _has_more(self, rows: int) -> bool:
         """True where Spark made one batch of AvailableNow, and the stream's end at the job's start is not reached."""
         if ADMISSION or not self._job.trigger.available_now:
             return False
@@ -244,11 +244,11 @@ class _Run:
     def _look(self, query: StreamingQuery) -> None:
         """Report the batches that were committed since the last look."""
         newest = query.lastProgress
-        if newest is None or (newest["batchId"], newest["timestamp"]) == self._seen:
+        if newest is None or (newest["batchId"], newest["timestamp"]) == self._seen_progress:
             return
-        self._seen = (newest["batchId"], newest["timestamp"])
+        self._seen_progress = (newest["batchId"], newest["timestamp"])
         is_next = was_a_batch(newest) and newest["batchId"] - 1 == self._last_batch
-        for progress in [newest] if is_next else _since(query, self._last_batch):
+        for progress in [newest] if is_next else _progresses_since(query, self._last_batch):
             number = int(progress["batchId"])
             if was_a_batch(progress) and (self._last_batch is None or number > self._last_batch):
                 self._last_batch = number
@@ -316,7 +316,7 @@ class _Run:
         return StepError(f"the query failed: {what}", step="query", code=ExitCode.FAILED)
 
 
-def _since(query: StreamingQuery, last_batch: int | None) -> list[Any]:
+def _progresses_since(query: StreamingQuery, last_batch: int | None) -> list[Any]:
     """Return the progresses behind a batch, oldest first. Spark keeps a hundred, and each is a long text."""
     kept: Any = query._jsq.recentProgress()
     found: list[Any] = []
@@ -330,4 +330,4 @@ def _since(query: StreamingQuery, last_batch: int | None) -> list[Any]:
 
 def _in_a_batch(status: dict[str, Any]) -> bool:
     """True from the moment at which a batch is decided."""
-    return bool(status["isTriggerActive"]) and not str(status["message"]).startswith(_PLANNING)
+    return bool(status["isTriggerActive"]) and not str(status["message"]).startswith(_PLANNING_TEXT)

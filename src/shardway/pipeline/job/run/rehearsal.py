@@ -82,7 +82,7 @@ class _Rehearsal:
         if target is not None:
             self._try(lambda: target.check(steps.explained(dead, job, folder)), ("dead_letters",))
         made = good if job.window is None else rehearse_windows(good, job, self._try)
-        rows = None if made is None else self._transformed(made)
+        rows = None if made is None else self._transform(made)
         if rows is None:
             return
         for number, sink in enumerate(self._batches.targets):
@@ -100,7 +100,7 @@ class _Rehearsal:
         self._faults += found
         return bool(found)
 
-    def _transformed(self, good: DataFrame) -> DataFrame | None:
+    def _transform(self, good: DataFrame) -> DataFrame | None:
         transform = self._job.transform
         if transform is None and self._job.window is not None:
             return good

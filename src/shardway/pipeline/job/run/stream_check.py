@@ -75,14 +75,14 @@ def ask(job_file: JobFile) -> StreamSummary:
     cannot be reached, and for a checkpoint directory of another stream.
     """
     try:
-        return _asked(job_file.job, RetryPolicy())
+        return _ask(job_file.job, RetryPolicy())
     except ShardwayError as error:
         raise _step_error(job_file, error) from error
 
 
 def _mistake(job_file: JobFile) -> StepError | None:
     try:
-        _asked(job_file.job, NEVER)
+        _ask(job_file.job, NEVER)
     except ShardwayError as error:
         # Credentials that have never worked are not asked for again, even where only their service was away.
         away = error.retryable or getattr(error.__cause__, "retryable", False)
@@ -94,7 +94,7 @@ def _step_error(job_file: JobFile, error: ShardwayError) -> StepError:
     return StepError(f"source failed: {job_file.error_text(error)}", step="source", code=ExitCode.SOURCE)
 
 
-def _asked(job: Job, retry: RetryPolicy) -> StreamSummary:
+def _ask(job: Job, retry: RetryPolicy) -> StreamSummary:
     options = parse_read_options(as_options(job.source), streaming=True)
 
     async def call() -> StreamSummary:

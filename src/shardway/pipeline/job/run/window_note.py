@@ -67,7 +67,7 @@ def another_window(job: Job, faults: list[str]) -> StepError:
 
 def note_of(window: Window) -> bytes:
     """Return what is noted of windows."""
-    return json.dumps(_about(window)).encode()
+    return json.dumps(_window_fields(window)).encode()
 
 
 def differences(written: bytes | None, window: Window | None) -> list[str]:
@@ -76,7 +76,7 @@ def differences(written: bytes | None, window: Window | None) -> list[str]:
     """
     if written is None or window is None:
         return [] if written is None and window is None else [_NO_NOTE if written is None else _NO_WINDOW]
-    now = _about(window)
+    now = _window_fields(window)
     try:
         noted = json.loads(written)
     except (ValueError, RecursionError):  # what is cut off says nothing
@@ -89,7 +89,7 @@ def differences(written: bytes | None, window: Window | None) -> list[str]:
     ]
 
 
-def _about(window: Window) -> dict[str, Any]:
+def _window_fields(window: Window) -> dict[str, Any]:
     return {
         "v": _VERSION,
         "length_ms": span_ms(window.length),

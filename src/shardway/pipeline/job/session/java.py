@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 JAVA_MIN = 17
 JAVA_TIMEOUT_S = 30.0
 TOLD_EVERY_S = 60.0
-"""Seconds after each of which a start that is not done is told."""
+"""Every so many seconds a line says that the start is not done yet."""
 START_MAX_S = 600.0
 PACKAGES_START_MAX_S = 3600.0
 """Seconds after which a Java that has not answered is ended; it may fetch packages first, over any line."""
@@ -84,7 +84,7 @@ class _JavaProcesses:
 
     def __init__(self) -> None:
         self._processes: list[Popen[bytes]] = []
-        self._ended = False
+        self._is_ended = False
 
     @contextmanager
     def recorded(self) -> Iterator[None]:
@@ -97,7 +97,7 @@ class _JavaProcesses:
             process: Popen[bytes] = launch(*args, stdout=_STANDARD_ERROR, **kwargs)
             self._processes.append(process)
             # The list is longer by now: either this sees that `end` was called, or `end` sees the process.
-            if self._ended:
+            if self._is_ended:
                 self.end()
             return process
 
@@ -111,7 +111,7 @@ class _JavaProcesses:
         """Ask all of them to end. Spark's launcher, the shell's own child, only prints a command to the shell, and ends
         by itself when the shell is gone.
         """
-        self._ended = True
+        self._is_ended = True
         for process in self._processes:
             process.terminate()
 

@@ -32,7 +32,7 @@ TABLE_PACKAGES: dict[str, dict[str, str]] = {
     },
 }
 """The coordinates of the packages for tables, by format and by the version of Spark."""
-_OWN = {
+_OWN_PACKAGES = {
     "avro": "org.apache.spark:spark-avro_{scala}:{version}",
     "protobuf": "org.apache.spark:spark-protobuf_{scala}:{version}",
     "kafka": "org.apache.spark:spark-sql-kafka-0-10_{scala}:{version}",
@@ -41,12 +41,12 @@ _OWN = {
 OPTIONS = "spark.driver.extraJavaOptions"
 """The setting with the options of Spark's Java."""
 HOW = 'as "spark.jars.packages" under [spark] or with spark-submit --packages'
-_GIVEN = ("spark.jars.packages", "spark.jars", "spark.driver.extraClassPath")
+_JAR_SETTINGS = ("spark.jars.packages", "spark.jars", "spark.driver.extraClassPath")
 _FOR_SPARK = {
     "delta": re.compile(r"delta-spark_(\d+\.\d+)_"),
     "iceberg": re.compile(r"iceberg-spark-runtime-(\d+\.\d+)_"),
 }
-_NAMED = {"delta": "delta-spark", "iceberg": "iceberg-spark-runtime"}
+_PACKAGE_NAMES = {"delta": "delta-spark", "iceberg": "iceberg-spark-runtime"}
 
 
 class Spark(NamedTuple):
@@ -72,8 +72,8 @@ def hint(name: str, spark: Spark) -> str:
         newest = _newest(by_spark)
         package = by_spark[newest].format(scala=spark.scala)
         return f"none is known for Spark {spark.short}; the newest is for Spark {newest}: {package}, {HOW}"
-    if name in _OWN:
-        return f"give it {_OWN[name].format(scala=spark.scala, version=spark.version)}, {HOW}"
+    if name in _OWN_PACKAGES:
+        return f"give it {_OWN_PACKAGES[name].format(scala=spark.scala, version=spark.version)}, {HOW}"
     return ""
 
 
@@ -93,7 +93,7 @@ def unpublished(name: str, settings: Mapping[str, Scalar], spark: Spark | None =
     by_spark = TABLE_PACKAGES[name]
     if spark is None or spark.short in by_spark or _is_elsewhere(settings):
         return ""
-    given = " ".join([*(str(settings.get(one, "")) for one in _GIVEN), *options_given_here()])
+    given = " ".join([*(str(settings.get(one, "")) for one in _JAR_SETTINGS), *options_given_here()])
     found = _FOR_SPARK[name].search(given)
     if found is not None and found[1] == spark.short:
         return ""
@@ -122,8 +122,8 @@ def missing(name: str, settings: Mapping[str, Scalar], spark: Spark | None = Non
     spark = local_versions() if spark is None else spark
     if spark is None:
         return "Spark needs its package; which one it is depends on the version of PySpark, and none is installed here"
-    given = " ".join([*(str(settings.get(name, "")) for name in _GIVEN), *options_given_here()])
-    if _NAMED[name] not in given:
+    given = " ".join([*(str(settings.get(name, "")) for name in _JAR_SETTINGS), *options_given_here()])
+    if _PACKAGE_NAMES[name] not in given:
         return f"Spark needs its package, which is not named here: {hint(name, spark)}"
     found = _FOR_SPARK[name].search(given)
     if found is not None and found[1] != spark.short:

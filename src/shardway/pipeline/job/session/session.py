@@ -34,7 +34,7 @@ _OVER_CONNECT = (
     "a job runs in Spark's own process, not over Spark Connect: take SPARK_REMOTE out of the environment, and "
     "spark.remote and spark.api.mode out of [spark]; from a Connect client use the functions of shardway.pipeline"
 )
-_REDACTED = "(?i)url|secret|password|token|access[.]?key"
+_REDACTED_NAMES = "(?i)url|secret|password|token|access[.]?key"
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _IN_THREADS = re.compile(r"local(\[.*\])?")
 _LOCAL = {
@@ -48,7 +48,7 @@ _UI_ENABLED = "spark.ui.enabled"
 _ADDRESSES = ("spark.driver.host", "spark.driver.bindAddress")
 _LOG4J = os.path.join(os.path.dirname(__file__), "log4j2.properties")
 _LOG4J_FILE = "LOG4J_CONFIGURATION_FILE"
-"""The variable by which log4j itself is given a configuration."""
+"""The variable that gives log4j its configuration."""
 _JAVA_OPTIONS = ("PYSPARK_SUBMIT_ARGS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 _CHECKPOINT_FILES = "spark.sql.streaming.checkpointFileManagerClass"
 _BY_FILE_SYSTEM = (
@@ -77,7 +77,7 @@ def session_of(job_file: JobFile, *, log_level: str | None, check: StreamCheck) 
     for name in ("spark.sql.redaction.options.regex", "spark.redaction.regex"):
         if job_file.secrets.options and name not in settings:
             hidden = "|".join(sorted(re.escape(option) for option in job_file.secrets.options))
-            settings[name] = f"{_REDACTED}|{hidden}"
+            settings[name] = f"{_REDACTED_NAMES}|{hidden}"
     try:
         if submitted():
             SparkContext._ensure_initialized()
@@ -153,7 +153,7 @@ def in_threads(spark: SparkSession) -> bool:
 
 
 def least_work(spark: SparkSession, checkpoint: str) -> None:
-    """Make settings by which a batch costs less and promises the same, where the job and Spark's files say nothing."""
+    """Make settings that let a batch cost less and promise the same, where the job and Spark's files say nothing."""
     _few_partitions(spark)
     _few_programs(spark, checkpoint)
 

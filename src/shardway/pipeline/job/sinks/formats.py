@@ -25,7 +25,7 @@ KNOWN_FORMATS = (
     *FOLDER_FORMATS, "console", "shardway", "noop", "text", "xml", "jdbc", "avro", "kafka", "delta", "iceberg",
     "binaryFile",
 )  # fmt: skip
-"""Formats of Spark and of well-known packages; another one may be there all the same."""
+"""Formats of Spark and of well-known packages; there may be others."""
 
 
 def stream_of(options: Mapping[str, Any]) -> str:

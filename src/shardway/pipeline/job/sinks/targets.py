@@ -102,7 +102,7 @@ def require_format(spark: SparkSession, name: str) -> None:
         raise MissingPackageError(f"Spark finds no format {name}{hint}") from error
 
 
-class _Queried:
+class _QueryTarget:
     """The base class of the targets, which runs the sink's own query."""
 
     def __init__(self, sql: str | None) -> None:
@@ -119,7 +119,7 @@ class _Queried:
         """Write nothing."""
 
 
-class FolderTarget(_Queried):
+class FolderTarget(_QueryTarget):
     """Writes each batch exactly once, into a folder of files."""
 
     def __init__(self, folder: BatchFolder, sql: str | None) -> None:
@@ -155,7 +155,7 @@ class FolderTarget(_Queried):
         self._folder.write_nothing(batch, batch_id)
 
 
-class TableTarget(_Queried):
+class TableTarget(_QueryTarget):
     """Writes each batch exactly once, into a table of Delta or Iceberg."""
 
     def __init__(self, table: TableSink, sql: str | None) -> None:
@@ -175,7 +175,7 @@ class TableTarget(_Queried):
         self._table.write_nothing(batch, batch_id)
 
 
-class FunctionTarget(_Queried):
+class FunctionTarget(_QueryTarget):
     """Calls the user's function with every batch, also with one without rows."""
 
     def __init__(self, function: Callable[[DataFrame, int], object], sql: str | None) -> None:
@@ -187,11 +187,11 @@ class FunctionTarget(_Queried):
         self._function(self._rows(batch), batch_id)
 
     def write_nothing(self, batch: DataFrame, batch_id: int) -> None:
-        """Call the function all the same."""
+        """Call the function even so."""
         self._function(self._rows(batch), batch_id)
 
 
-class ConsoleTarget(_Queried):
+class ConsoleTarget(_QueryTarget):
     """Shows the first rows of each batch, to try things out."""
 
     def __init__(self, options: Mapping[str, str], sql: str | None, out: TextIO) -> None:
@@ -202,7 +202,7 @@ class ConsoleTarget(_Queried):
         except ValueError:
             raise OptionError("numRows must be a whole number") from None
         self._truncate = named.get("truncate", "true").lower() != "false"
-        self._out = out
+        self._output = out
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Print the first rows of the batch as a table."""
@@ -210,7 +210,7 @@ class ConsoleTarget(_Queried):
         with redirect_stdout(rows):
             self._rows(batch).show(self._rows_max, self._truncate)
         # Spark writes most control characters of a value as they are, and a terminal obeys them.
-        print(f"batch {batch_id}\n{shown.lines(rows.getvalue())}", file=self._out, flush=True)
+        print(f"batch {batch_id}\n{shown.lines(rows.getvalue())}", file=self._output, flush=True)
 
 
 TOLD_S = 10.0
@@ -221,7 +221,7 @@ _LOOK_S = 0.005
 _ROWS_WRITTEN = "rows"
 
 
-class FormatTarget(_Queried):
+class FormatTarget(_QueryTarget):
     """Writes each batch at least once, by any format of Spark's, a stream of ours among them."""
 
     def __init__(self, sink: Sink, options: Mapping[str, str]) -> None:
@@ -271,7 +271,7 @@ class FormatTarget(_Queried):
             writing.save(self._sink.path)
 
 
-class DeadLetterStream(_Queried):
+class DeadLetterStream(_QueryTarget):
     """Puts dead letters into another stream: the data as it came, under its partition key."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
