@@ -83,7 +83,7 @@ class Retry(Options, frozen=True, kw_only=True):
     never.
     """
     cool_down_s: Annotated[float, Meta(ge=0)] = 60.0
-    """The seconds for which this worker leaves a shard alone that it gave up."""
+    """How many seconds this worker leaves a shard alone that it gave up."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,11 @@ class Reply(Generic[T]):
     counts.
     """
 
-    __slots__ = ("_came", "_error", "_is_done", "_result")
+    __slots__ = ("_arrival", "_error", "_is_done", "_result")
 
     def __init__(self) -> None:
-        self._came = threading.Lock()  # It is taken until the reply is set; nothing is done while it is held.
-        self._came.acquire()
+        self._arrival = threading.Lock()  # It is taken until the reply is set; nothing is done while it is held.
+        self._arrival.acquire()
         self._is_done = False
         self._result: T | None = None
         self._error: BaseException | None = None
@@ -45,7 +45,7 @@ class Reply(Generic[T]):
 
     def result(self, timeout_s: float | None = None) -> T:
         """Wait for the reply. Returns the result, or raises the error, or TimeoutError after ``timeout_s`` seconds."""
-        if not self._is_done and not self._came.acquire(timeout=-1 if timeout_s is None else max(0.0, timeout_s)):
+        if not self._is_done and not self._arrival.acquire(timeout=-1 if timeout_s is None else max(0.0, timeout_s)):
             raise TimeoutError("there is no answer yet")
         if self._error is not None:
             raise self._error
@@ -54,4 +54,4 @@ class Reply(Generic[T]):
     def _tell(self) -> None:
         self._is_done = True
         with contextlib.suppress(RuntimeError):  # Two threads may set it at the same time.
-            self._came.release()
+            self._arrival.release()

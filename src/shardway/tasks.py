@@ -38,7 +38,7 @@ Heard: TypeAlias = "Callable[[BaseException], object]"
 
 log = logging.getLogger("shardway.tasks")
 
-_running: set[asyncio.Future[Any]] = set()  # A loop keeps no task alive that nothing else refers to.
+_running_tasks: set[asyncio.Future[Any]] = set()  # A loop keeps no task alive that nothing else refers to.
 
 
 class NotAskedToEndError(RuntimeError):
@@ -57,14 +57,14 @@ def spawn(
     cancelling.
     """
     task = _task(work, loop)
-    _running.add(task)
-    task.add_done_callback(partial(_over, heard))
+    _running_tasks.add(task)
+    task.add_done_callback(partial(_end, heard))
     return task
 
 
 def forget(loop: asyncio.AbstractEventLoop) -> None:
     """Let go of the tasks of a loop that stopped for good before they ended."""
-    _running.difference_update([task for task in _running if task.get_loop() is loop])
+    _running_tasks.difference_update([task for task in _running_tasks if task.get_loop() is loop])
 
 
 def _task(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop | None) -> asyncio.Task[T]:
@@ -120,24 +120,24 @@ class SharedWork(Generic[T]):
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, T]], heard: Heard) -> None:
         self._work = work
-        self._heard = heard
+        self._hear = heard
         self._task: asyncio.Task[T] | None = None
-        self._waiting = 0
+        self._waiter_count = 0
 
     def begin(self) -> asyncio.Task[T]:
         """Begin the work, unless it is under way; return its task."""
         if self._task is None or self._task.done():
-            self._task = spawn(self._work(), self._failed)
+            self._task = spawn(self._work(), self._handle_failure)
         return self._task
 
     async def __call__(self) -> T:
         """Begin the work, unless it is under way, and wait for it."""
         task = self.begin()
-        self._waiting += 1
+        self._waiter_count += 1
         try:
             await asyncio.wait((task,))
         finally:
-            self._waiting -= 1
+            self._waiter_count -= 1
         return task.result()
 
     async def close(self) -> None:
@@ -145,9 +145,9 @@ class SharedWork(Generic[T]):
         if self._task is not None:
             await give_up(self._task)
 
-    def _failed(self, error: BaseException) -> None:
-        if not self._waiting:
-            self._heard(error)
+    def _handle_failure(self, error: BaseException) -> None:
+        if not self._waiter_count:
+            self._hear(error)
 
 
 async def on_loop(there: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -168,20 +168,20 @@ async def on_loop(there: asyncio.AbstractEventLoop, work: Callable[[], Coroutine
 
 class _Errand(Generic[T]):
     def __init__(self, there: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
-        self._there = there
-        self._here = asyncio.get_running_loop()
+        self._work_loop = there
+        self._caller_loop = asyncio.get_running_loop()
         self._work = work
         self._task: asyncio.Task[T] | None = None
         self._has_left = False
-        self.told: asyncio.Future[T] = self._here.create_future()
+        self.told: asyncio.Future[T] = self._caller_loop.create_future()
 
     def begin(self) -> None:
         """Begin the work. It is called on the other loop."""
         if self._has_left:
             return
         try:
-            self._task = awaited(self._work(), loop=self._there)
-            self._task.add_done_callback(self._over)
+            self._task = awaited(self._work(), loop=self._work_loop)
+            self._task.add_done_callback(self._end)
         except BaseException as error:  # It could not begin, or a signal handler raised.
             self._tell(self.told.set_exception, error)
             raise
@@ -190,13 +190,13 @@ class _Errand(Generic[T]):
         """Leave the work, on the loop of the caller: nothing waits for it any more."""
         self._has_left = True
         with contextlib.suppress(RuntimeError):  # That loop is closed.
-            self._there.call_soon_threadsafe(self._give_up)
+            self._work_loop.call_soon_threadsafe(self._give_up)
 
     def _give_up(self) -> None:
         if self._task is not None:
             drop(self._task)
 
-    def _over(self, task: asyncio.Task[T]) -> None:
+    def _end(self, task: asyncio.Task[T]) -> None:
         if task.cancelled():
             self._tell(self.told.cancel)
         elif (error := task.exception()) is not None:
@@ -206,7 +206,7 @@ class _Errand(Generic[T]):
 
     def _tell(self, tell: Callable[[Unpack[Ts]], object], *what: *Ts) -> None:
         with contextlib.suppress(RuntimeError):  # That loop is closed, and nothing waits on it.
-            self._here.call_soon_threadsafe(self._unless_told, tell, *what)
+            self._caller_loop.call_soon_threadsafe(self._unless_told, tell, *what)
 
     def _unless_told(self, tell: Callable[[Unpack[Ts]], object], *what: *Ts) -> None:
         if not self.told.done():
@@ -246,8 +246,8 @@ def uninterrupted(work: Callable[[], T]) -> T:
     return reply.result()
 
 
-def _over(heard: Heard, task: asyncio.Future[Any]) -> None:
-    _running.discard(task)
+def _end(heard: Heard, task: asyncio.Future[Any]) -> None:
+    _running_tasks.discard(task)
     if (error := failure_of(task)) is not None:
         heard(error)
 

@@ -16,7 +16,7 @@ T = TypeVar("T")
 G = TypeVar("G")
 
 PART_S = 0.05
-"""Seconds for which a thread goes on with a long piece of work before others have their turn."""
+"""How many seconds a thread goes on with a long piece of work before others have their turn."""
 
 
 async def wait_set(event: asyncio.Event, timeout_s: float | None) -> None:

@@ -246,7 +246,7 @@ async def test_a_signal_wakes_all_that_wait_from_whichever_thread(apart: OwnThre
     apart.ask(signal.set)
     async with asyncio.timeout(PATIENCE_S):
         await asyncio.gather(*waiting)
-    assert signal._waiting == []
+    assert signal._waiters == []
 
 
 async def test_one_that_waits_no_more_is_forgotten() -> None:
@@ -257,6 +257,6 @@ async def test_one_that_waits_no_more_is_forgotten() -> None:
     await turns()
     waiting.cancel()
     await asyncio.wait((waiting,))
-    assert signal._waiting == []
+    assert signal._waiters == []
     signal.set()
     assert wakes == []

@@ -221,7 +221,7 @@ def windows_are_not_waited_for(patch: pytest.MonkeyPatch) -> None:
 
 
 def one_part_settles_its_record(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(page, "_same", lambda one, other: False)
+    patch.setattr(page, "_is_same", lambda one, other: False)
 
 
 def parts_are_left_at_a_handoff(patch: pytest.MonkeyPatch) -> None:
@@ -375,9 +375,9 @@ def what_was_asked_for_before_a_seek_is_taken(patch: pytest.MonkeyPatch) -> None
     real = Pages.seek
 
     def seek(pages: Any, feed: Any, after: Checkpoint) -> None:
-        running, pages._running = pages._running, None
+        running, pages._running_task = pages._running_task, None
         real(pages, feed, after)
-        pages._running = running
+        pages._running_task = running
 
     patch.setattr(Pages, "seek", seek)
 

@@ -56,7 +56,7 @@ def test_no_rule_breaks(seed: int) -> None:
 def test_nothing_is_kept_of_a_simulation_that_is_over() -> None:
     """Its crashed processes have tasks that never ended: they held whole simulations, and long runs grew."""
     Simulator(FaultPlan.draw(next(seed for seed in range(100) if _crashes(seed)))).run()
-    assert {type(task.get_loop()).__name__ for task in tasks._running} <= {"_UnixSelectorEventLoop", "Loop"}
+    assert {type(task.get_loop()).__name__ for task in tasks._running_tasks} <= {"_UnixSelectorEventLoop", "Loop"}
 
 
 def _crashes(seed: int) -> bool:

@@ -100,14 +100,14 @@ def test_a_service_that_is_no_use_is_told_once_and_leaves_nothing_behind(
     with server(answer) as port, caplog.at_level(logging.INFO, "shardway.telemetry"):
         exporter = make(port)
         tries = 0
-        failed = exporter._failed
+        failed = exporter._handle_failure
 
         def counted(error: Exception) -> None:
             nonlocal tries
             tries += 1
             failed(error)
 
-        exporter._failed = counted
+        exporter._handle_failure = counted
         exporter(consumer_event())
         until(lambda: tries > 1)
         exporter(consumer_event())
@@ -194,9 +194,9 @@ def test_credentials_that_expire_lose_nothing(caplog: pytest.LogCaptureFixture) 
         with caplog.at_level(logging.INFO, "shardway.telemetry"), cloudwatch(collector.server.server_port) as exporter:
             exporter(consumer_event())
             until(lambda: len(collector.got) > 2)
-            assert exporter._waiting
+            assert exporter._waiting_requests
             collector.status, collector.body = 200, b"{}"
-            until(lambda: not exporter._waiting)
+            until(lambda: not exporter._waiting_requests)
         assert exporter.dropped == 0
     finally:
         collector.close()

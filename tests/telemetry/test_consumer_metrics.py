@@ -133,9 +133,9 @@ def test_the_time_to_the_store_is_that_of_the_first_record_that_waits() -> None:
     counts.settled_to(7, 13.0)
     counts.stored(6, 14.0)
     counts.stored(6, 15.0)
-    assert (meter.snapshot(20.0, "w", levels(20.0)).store_s.count, meter._now.store_s.max) == (1, 4.0)
+    assert (meter.snapshot(20.0, "w", levels(20.0)).store_s.count, meter._interval.store_s.max) == (1, 4.0)
     counts.stored(9, 18.0)
-    assert (meter._now.store_s.count, meter._now.store_s.max) == (2, 6.0)
+    assert (meter._interval.store_s.count, meter._interval.store_s.max) == (2, 6.0)
 
 
 def test_writes_of_a_lease_are_told_apart() -> None:

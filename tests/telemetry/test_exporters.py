@@ -169,7 +169,7 @@ def test_clients_that_say_nothing_keep_no_probe_and_no_scrape_out(count: int) ->
                 silent.enter_context(connected(exporter.port))
             for path in ("/health/live", "/metrics"):
                 assert get(exporter.port, path)[0] == 200, (turn, path)
-        assert len(exporter._waiting) <= WAITING_MAX
+        assert len(exporter._waiting_clients) <= WAITING_MAX
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have one loopback address")
@@ -178,11 +178,11 @@ def test_silent_clients_cut_off_no_probe_that_has_not_said_its_word_yet(addresse
     """On a busy machine a probe may speak only when many others have connected since it did."""
     with PrometheusExporter(0) as exporter, contextlib.ExitStack() as silent:
         probe = silent.enter_context(connected(exporter.port))
-        until(lambda: exporter._waiting)
+        until(lambda: exporter._waiting_clients)
         for number in range(512):
             source = f"127.0.1.{1 + number % addresses}"
             silent.enter_context(connected(exporter.port, source))
-        until(lambda: len(exporter._waiting) == WAITING_MAX)
+        until(lambda: len(exporter._waiting_clients) == WAITING_MAX)
         probe.sendall(b"GET /health/live HTTP/1.1\r\n\r\n")
         assert probe.recv(100).startswith(b"HTTP/1.1 200")
 
@@ -210,7 +210,7 @@ def test_scrapes_that_are_not_taken_are_bounded_and_keep_no_probe_out() -> None:
         for _ in range(2):
             client = stuck.enter_context(connected(exporter.port))
             client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
-        until(lambda: len(exporter._scraping) == 2)
+        until(lambda: len(exporter._scrape_clients) == 2)
         assert get(exporter.port)[0] == 503
         assert get(exporter.port, "/health/live")[0] == 200
 
@@ -223,10 +223,10 @@ def test_closing_beside_clients_that_say_nothing_or_take_nothing_prints_nothing(
             exporter(consumer_event(shards=3_000))
             for _ in range(2):
                 clients.enter_context(connected(exporter.port)).sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
-            until(lambda: len(exporter._scraping) == 2)
+            until(lambda: len(exporter._scrape_clients) == 2)
             for _ in range(16):
                 clients.enter_context(connected(exporter.port))
-            until(lambda: exporter._waiting)
+            until(lambda: exporter._waiting_clients)
         assert exporter._tasks == set()
     gc.collect()
     assert caplog.text == ""
@@ -286,7 +286,7 @@ def test_a_full_queue_drops_the_oldest_and_says_so_once(caplog: pytest.LogCaptur
 
 def test_an_event_that_cannot_be_taken_loses_nothing_else() -> None:
     class Odd(Exporter):
-        def _took(self, event: Any) -> None:
+        def _take(self, event: Any) -> None:
             if isinstance(event, events.ProducerMetrics):
                 raise KeyError("secret")
             taken.append(event)
@@ -380,10 +380,10 @@ def test_cloudwatch_gets_what_waited_when_it_is_back(collector: Collector, monke
     with CloudWatchExporter(every_s=0.05) as exporter:
         exporter(consumer_event())
         until(lambda: collector.got)
-        assert exporter._waiting
+        assert exporter._waiting_requests
         collector.status = 200
         exporter(producer_event())
-        until(lambda: len(exporter._waiting) == 0 and not exporter._told)
+        until(lambda: len(exporter._waiting_requests) == 0 and not exporter._events)
     taken = [json.loads(body) for _, body in collector.got]
     assert {one["Namespace"] for one in taken} == {"billing", "KinesisProducerLibrary"}
     assert collector.got[0][0]["x-amz-target"] == "GraniteServiceVersion20100801.PutMetricData"
@@ -402,7 +402,7 @@ def test_what_cloudwatch_never_takes_does_not_hold_up_the_rest(
     with CloudWatchExporter(every_s=0.05) as exporter:
         exporter(consumer_event())
         until(lambda: exporter.dropped)
-        assert not exporter._waiting
+        assert not exporter._waiting_requests
 
 
 def test_emf_lines_go_to_a_text() -> None:

@@ -125,13 +125,13 @@ def test_numbers_are_computed_once_for_a_collection(monkeypatch: pytest.MonkeyPa
     sdk = pytest.importorskip("opentelemetry.sdk.metrics")
     export = pytest.importorskip("opentelemetry.sdk.metrics.export")
     looked: list[int] = []
-    now = OpenTelemetryExporter._now
+    now = OpenTelemetryExporter._current_points
 
     def counted(exporter: OpenTelemetryExporter) -> Any:
         looked.append(1)
         return now(exporter)
 
-    monkeypatch.setattr(OpenTelemetryExporter, "_now", counted)
+    monkeypatch.setattr(OpenTelemetryExporter, "_current_points", counted)
     monkeypatch.setattr("shardway.telemetry.libraries.COLLECTION_S", 3600.0)
     reader = export.InMemoryMetricReader()
     provider = sdk.MeterProvider(metric_readers=[reader])
@@ -155,9 +155,9 @@ def test_what_two_readers_ask_by_turns_is_never_old(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("shardway.telemetry.libraries.COLLECTION_S", 0.0)
     with OpenTelemetryExporter() as exporter:
         exporter(consumer_event())
-        (first,) = exporter._observed("shardway.consumer.settled")
+        (first,) = exporter._observe("shardway.consumer.settled")
         exporter(consumer_event())
-        (second,) = exporter._observed("shardway.consumer.fetched")
+        (second,) = exporter._observe("shardway.consumer.fetched")
         assert (first.value, second.value) == (17, 2 * consumer_event().snapshot.records_fetched)
 
 

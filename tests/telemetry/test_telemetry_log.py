@@ -460,7 +460,7 @@ def test_memory_is_bounded_whatever_the_codes(log: Log) -> None:
     for number in range(KINDS_MAX + 5):
         log.write(RecordsRefused("orders", "shardId-1", 1, f"code-{number}"))
     write: Any = log.write
-    assert len(write._held) == KINDS_MAX
+    assert len(write._held_kinds) == KINDS_MAX
     assert len(log.lines()) == KINDS_MAX + 5
 
 

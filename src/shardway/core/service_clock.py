@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 DRIFT_MAX = 500e-6
-"""Seconds per second by which two disciplined clocks may drift apart: 500 ppm is the most that ntpd slews."""
+"""How many seconds two disciplined clocks may drift apart in a second: 500 ppm is the most that ntpd slews."""
 
 HOST_SPREAD_MAX_S = 0.05
-"""The seconds by which the clocks of the service's own hosts may be apart before that counts as a jump."""
+"""By how many seconds the clocks of the service's own hosts may be apart before that counts as a jump."""
 
 SERVICE_CLOCK_S = 2.0
-"""The seconds by which the service's time, as its answers show it, may be ahead of what it is."""
+"""By how many seconds the service's time, as its answers show it, may be ahead of what it is."""
 
 
 class ServiceClock:
@@ -33,14 +33,16 @@ class ServiceClock:
     service's clock, or the local one, has jumped.
     """
 
-    __slots__ = ("_at_s", "_high", "_low", "drift_max", "host_spread_max_s", "observations")
+    __slots__ = ("_at_s", "_offset_max_s", "_offset_min_s", "drift_max", "host_spread_max_s", "observations")
 
     def __init__(self, *, drift_max: float = DRIFT_MAX, host_spread_max_s: float = HOST_SPREAD_MAX_S) -> None:
         self.drift_max = drift_max
         self.host_spread_max_s = host_spread_max_s
         self.observations = 0
-        self._low = -math.inf  # service's time minus local time lies in [_low, _high], as it was at _at_s
-        self._high = math.inf
+        self._offset_min_s = (
+            -math.inf
+        )  # service's time minus local time lies in [_offset_min_s, _offset_max_s], as it was at _at_s
+        self._offset_max_s = math.inf
         self._at_s = 0.0
 
     def observe(self, date_epoch_s: int, sent_s: float, received_s: float) -> None:
@@ -55,13 +57,13 @@ class ServiceClock:
         low, high = date_epoch_s - received_s, date_epoch_s + 1 - sent_s
         self.observations += 1
         widened = self._drift_s(received_s)
-        kept_low, kept_high = max(self._low - widened, low), min(self._high + widened, high)
+        kept_low, kept_high = max(self._offset_min_s - widened, low), min(self._offset_max_s + widened, high)
         if kept_low > kept_high + self.host_spread_max_s:
             kept_low, kept_high = low, high
         elif kept_low > kept_high:
             # Two hosts of the service disagree a little: its time lies between what they say.
             kept_low, kept_high = kept_high, kept_low
-        self._low, self._high, self._at_s = kept_low, kept_high, received_s
+        self._offset_min_s, self._offset_max_s, self._at_s = kept_low, kept_high, received_s
 
     @property
     def known(self) -> bool:
@@ -70,11 +72,11 @@ class ServiceClock:
 
     def lower(self, now_s: float) -> float:
         """Return the least that the service's clock shows, in epoch seconds; -inf before the first observation."""
-        return now_s + self._low - self._drift_s(now_s)
+        return now_s + self._offset_min_s - self._drift_s(now_s)
 
     def upper(self, now_s: float) -> float:
         """Return the most that the service's clock shows, in epoch seconds; infinity before the first observation."""
-        return now_s + self._high + self._drift_s(now_s)
+        return now_s + self._offset_max_s + self._drift_s(now_s)
 
     def near_s(self, now_s: float) -> float:
         """Return the service's time, in epoch seconds, as near as the answers tell it; this machine's before the first
@@ -105,9 +107,9 @@ class ServiceClock:
         0.0 as well while the bounds allow that both clocks agree: a clock that is right is not made worse by
         half a second.
         """
-        if not self.known or self._low <= 0.0 <= self._high:
+        if not self.known or self._offset_min_s <= 0.0 <= self._offset_max_s:
             return 0.0
-        return (self._low + self._high) / 2
+        return (self._offset_min_s + self._offset_max_s) / 2
 
     def _latest_s(self, now_s: float) -> float:
         """Return what is surely no more than `SERVICE_CLOCK_S` later than the clock of any host of the service."""
@@ -141,7 +143,7 @@ class SteadyEpoch:
 
 
 SEARCH_WIDTH_S = 0.03
-"""Seconds by which the bounds of the service's time may differ before a search is worth its calls: a record waits so
+"""By how many seconds the bounds of the service's time may differ before a search is worth its calls: a record waits so
 much longer at most.
 """
 SEARCH_CALLS_MAX = 7

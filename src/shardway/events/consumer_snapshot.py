@@ -56,7 +56,7 @@ class ConsumerShardSnapshot(msgspec.Struct, kw_only=True):
     fetch_s: Spread = msgspec.field(default_factory=Spread)
     """Seconds of each read that was answered with a page."""
     handler_s: Spread = msgspec.field(default_factory=Spread)
-    """Seconds for which the program had each batch."""
+    """How many seconds the program had each batch."""
     batches_failed: int = 0
     """How often a handler raised."""
 
@@ -207,7 +207,7 @@ class ConsumerSnapshot(Snapshot, kw_only=True):
     fetch_s: Histogram = msgspec.field(default_factory=Histogram)
     """Seconds of a call of GetRecords that was answered."""
     handler_s: Histogram = msgspec.field(default_factory=Histogram)
-    """Seconds for which the program had a batch: from the beginning to the end of its block, or of the handler's call.
+    """How many seconds the program had a batch: from the beginning to the end of its block, or of the handler's call.
     """
     batch_bytes: Histogram = msgspec.field(default_factory=Histogram)
     """Data of the records of a batch that was delivered, without keys."""

@@ -152,7 +152,7 @@ class HandoffWaits(Event, frozen=True, gc=False):
     position: Position | None
     """The position of the oldest record that is not settled."""
     left_s: float
-    """The seconds for which the shard waits at most."""
+    """How many seconds the shard waits at most."""
 
 
 class ShardGivenUp(Event, frozen=True, gc=False):
@@ -166,7 +166,7 @@ class ShardGivenUp(Event, frozen=True, gc=False):
     """The name of the policy: GiveUp or Stop."""
     reason: str
     cool_down_s: float
-    """The seconds for which this worker leaves the shard alone, after GiveUp; 0 with Stop."""
+    """How many seconds this worker leaves the shard alone, after GiveUp; 0 with Stop."""
 
 
 class DedupeWindowCut(Event, frozen=True, gc=False):
@@ -177,7 +177,7 @@ class DedupeWindowCut(Event, frozen=True, gc=False):
     keys: int
     key_bytes: int
     window_s: float
-    """The seconds for which the keys reach back that are left."""
+    """How many seconds the keys reach back that are left."""
 
 
 class DedupeWindowRebuilding(Event, frozen=True, gc=False):

@@ -52,9 +52,9 @@ class QuerySnapshot(Snapshot, kw_only=True):
     4.1 it is the time since the cut of the last batch, which also grows where nothing is unread.
     """
     shards: int = 0
-    """Shards of which the query keeps a position."""
+    """Shards whose position the query keeps."""
     shards_unread: int = 0
-    """Shards of which the query keeps a position, and that are not read to their ends."""
+    """Shards whose position the query keeps, and that are not read to their ends."""
     shards_silent: int | None = None
     """Shards that cross a silence, for which the cut of all shards waits; None where Spark does not report it (4.0 and
     4.1).

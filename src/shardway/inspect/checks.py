@@ -109,9 +109,9 @@ def check_lag(report: LagReport, limits: LagLimits) -> Checked:
     for shard in report.shards:
         found = [_OF_STATE.get(shard.state, Status.OK)]
         if shard.behind_s is not None:
-            found.append(_above(shard.behind_s, limits.warning_s, limits.critical_s))
+            found.append(_status_above(shard.behind_s, limits.warning_s, limits.critical_s))
         if shard.loses_in_s is not None:
-            found.append(_below(shard.loses_in_s, limits.loses_warning_s, limits.loses_critical_s))
+            found.append(_status_below(shard.loses_in_s, limits.loses_warning_s, limits.loses_critical_s))
         if shard.may_have_lost:
             found.append(Status.CRITICAL)
         if max(found) is not Status.OK:
@@ -141,7 +141,7 @@ class Renewals:
 
     def __init__(self) -> None:
         self._since_s: dict[str, tuple[str | None, int, float]] = {}
-        self._renewed: set[str] = set()
+        self._renewed_leases: set[str] = set()
         self._now_s = 0.0
 
     def see(self, application: ApplicationView, now_s: float) -> None:
@@ -152,7 +152,7 @@ class Renewals:
             if before is None or before[:2] != (one.owner, one.counter):
                 self._since_s[one.key] = (one.owner, one.counter, now_s)
             if before is not None and before[:2] != (one.owner, one.counter):
-                self._renewed.add(one.key)
+                self._renewed_leases.add(one.key)
 
     def silent_s(self, worker: WorkerView) -> float | None:
         """Return for how long a worker has not written its own row; None: it has no row that tells it."""
@@ -166,10 +166,10 @@ class Renewals:
         """
         found: dict[str, float] = {}
         workers = {one.worker_id: one for one in application.workers}
-        for one in _owned(application):
+        for one in _owned_leases(application):
             worker = workers.get(one.owner or "")
             silent_s = None if worker is None else self.silent_s(worker)
-            if silent_s is None or one.key in self._renewed:
+            if silent_s is None or one.key in self._renewed_leases:
                 silent_s = self._now_s - self._since_s[one.key][2]
             failover_s = (None if worker is None else worker.failover_s) or FAILOVER_S
             if silent_s > 2 * failover_s:
@@ -177,18 +177,18 @@ class Renewals:
         return found
 
     def not_known(self, application: ApplicationView) -> list[str]:
-        """Return the owners of which no look has shown yet whether they are at work."""
+        """Return the owners that may or may not be at work: no look has shown it yet."""
         workers, dead = {one.worker_id: one for one in application.workers}, self.dead(application)
         found: list[str] = []
-        for one in _owned(application):
+        for one in _owned_leases(application):
             worker = workers.get(one.owner or "")
             tells = worker is not None and self.silent_s(worker) is not None
-            if not tells and one.key not in self._renewed and one.owner not in dead:
+            if not tells and one.key not in self._renewed_leases and one.owner not in dead:
                 found.append(one.owner or "")
         return list(dict.fromkeys(found))
 
 
-def _owned(application: ApplicationView) -> list[LeaseView]:
+def _owned_leases(application: ApplicationView) -> list[LeaseView]:
     return [one for one in application.leases if one.owner is not None and not one.ended]
 
 
@@ -312,9 +312,9 @@ def _lag_figures(report: LagReport, limits: LagLimits) -> list[Figure]:
     return figures
 
 
-def _above(value: float, warning: float, critical: float) -> Status:
+def _status_above(value: float, warning: float, critical: float) -> Status:
     return Status.CRITICAL if value > critical else Status.WARNING if value > warning else Status.OK
 
 
-def _below(value: float, warning: float, critical: float) -> Status:
+def _status_below(value: float, warning: float, critical: float) -> Status:
     return Status.CRITICAL if value < critical else Status.WARNING if value < warning else Status.OK

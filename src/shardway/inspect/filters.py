@@ -1,4 +1,4 @@
-"""Parse a small language by which records are chosen: ``.amount >= 10 and (key == "a" or not .test)``.
+"""Parse a small language that chooses records: ``.amount >= 10 and (key == "a" or not .test)``.
 
 The language has no loops and no calls, and each operator takes time linear in the record, so no filter runs for ever.
 A pattern (``=~``) is searched by RE2, which takes linear time, too.
@@ -49,7 +49,7 @@ _FIELDS: dict[str, Look] = {
 }
 _WORDS = {"true": True, "false": False, "null": None}
 _STEP = re.compile(r"\.([A-Za-z_][\w-]*)|\[(\d+)\]")
-_MISSING = object()
+_NO_VALUE = object()
 
 
 def parse(text: str) -> Test:
@@ -92,21 +92,21 @@ class _Parser:
                 )
             self._tokens.append((match.lastgroup, match[match.lastgroup], match.start(match.lastgroup)))
             at = match.end()
-        self._next = 0
+        self._next_token = 0
 
     def whole(self, depth: int) -> Test:
         if depth > DEPTH_MAX:
             raise self._fault(self._place, f"more than {DEPTH_MAX} levels")
-        tests = [self._all(depth)]
+        tests = [self._conjunction(depth)]
         while self._takes("word", "or"):
-            tests.append(self._all(depth))
+            tests.append(self._conjunction(depth))
         return tests[0] if len(tests) == 1 else lambda record: any(test(record) for test in tests)
 
     def end(self) -> None:
-        if self._next < len(self._tokens):
+        if self._next_token < len(self._tokens):
             raise self._fault(self._place, "the filter should end here, or go on with and, or")
 
-    def _all(self, depth: int) -> Test:
+    def _conjunction(self, depth: int) -> Test:
         tests = [self._one(depth)]
         while self._takes("word", "and"):
             tests.append(self._one(depth))
@@ -128,23 +128,23 @@ class _Parser:
         look = self._look()
         kind, word, _ = self._peek()
         if (kind == "sign" and word not in "()") or (kind == "word" and word in ("contains", "startswith")):
-            self._next += 1
-            return _compared(look, word, self._value())
-        return lambda record: all(look(record) is not one for one in (_MISSING, None, False))
+            self._next_token += 1
+            return _comparison(look, word, self._value())
+        return lambda record: all(look(record) is not one for one in (_NO_VALUE, None, False))
 
     def _look(self) -> Look:
         kind, word, place = self._peek()
-        self._next += 1
+        self._next_token += 1
         if kind == "path":
             steps = [int(index) if index else name for name, index in _STEP.findall(word)]
-            return lambda record: _followed(record, steps)
+            return lambda record: _follow(record, steps)
         if kind == "word" and word in _FIELDS:
             return _FIELDS[word]
         raise self._fault(place, f"a path like .customer.id is wanted, or one of {', '.join(_FIELDS)}")
 
     def _value(self) -> Any:
         kind, word, place = self._peek()
-        self._next += 1
+        self._next_token += 1
         if kind == "word" and word in _WORDS:
             return _WORDS[word]
         if kind in ("text", "number"):
@@ -157,11 +157,11 @@ class _Parser:
 
     def _takes(self, kind: str, word: str) -> bool:
         found = self._peek()[:2] == (kind, word)
-        self._next += found
+        self._next_token += found
         return found
 
     def _peek(self) -> tuple[str, str, int]:
-        return self._tokens[self._next] if self._next < len(self._tokens) else ("end", "", len(self._text))
+        return self._tokens[self._next_token] if self._next_token < len(self._tokens) else ("end", "", len(self._text))
 
     @property
     def _place(self) -> int:
@@ -171,21 +171,21 @@ class _Parser:
         return OptionError(f"the filter cannot be read at character {place + 1}: {why}")
 
 
-def _followed(record: SeenRecord, steps: list[str | int]) -> Any:
-    value = record.decoded.value if record.decoded.is_json else _MISSING
+def _follow(record: SeenRecord, steps: list[str | int]) -> Any:
+    value = record.decoded.value if record.decoded.is_json else _NO_VALUE
     for step in steps:
         if isinstance(step, int):
-            value = value[step] if isinstance(value, list) and step < len(value) else _MISSING
+            value = value[step] if isinstance(value, list) and step < len(value) else _NO_VALUE
         else:
-            value = value.get(step, _MISSING) if isinstance(value, dict) else _MISSING
+            value = value.get(step, _NO_VALUE) if isinstance(value, dict) else _NO_VALUE
     return value
 
 
-def _compared(look: Look, operator: str, wanted: Any) -> Test:
+def _comparison(look: Look, operator: str, wanted: Any) -> Test:
     if operator == "==":
-        return lambda record: _same(look(record), wanted)
+        return lambda record: _is_same(look(record), wanted)
     if operator == "!=":
-        return lambda record: not _same(look(record), wanted)
+        return lambda record: not _is_same(look(record), wanted)
     if operator in ("contains", "startswith", "=~"):
         if not isinstance(wanted, str):
             raise OptionError(f"{operator} takes a text in quotes")
@@ -215,7 +215,7 @@ def _contains(value: Any, wanted: str) -> bool:
     return isinstance(value, str) and wanted in value
 
 
-def _same(value: Any, wanted: Any) -> bool:
+def _is_same(value: Any, wanted: Any) -> bool:
     return isinstance(value, bool) == isinstance(wanted, bool) and value == wanted
 
 

@@ -57,7 +57,7 @@ class ShardHeat(msgspec.Struct, frozen=True, kw_only=True):
     complete: bool
     """False: the reading ended at its bound of records, and did not look at the rest of the time."""
     covered: float = 1.0
-    """The part of the time that was asked for which the figures cover, from its beginning on."""
+    """How much of the time that was asked for the figures cover, from its beginning on."""
     records: int
     """Kinesis records; aggregates count as one."""
     user_records: int
@@ -103,7 +103,7 @@ class KeyCounts:
         self._max = keys_max
         self._bytes: Counter[str] = Counter()
         self._records: Counter[str] = Counter()
-        self._over: dict[str, int] = {}
+        self._overcounts: dict[str, int] = {}
         self._floor = 0
         """The bytes that no key that was pushed out had more than."""
 
@@ -113,7 +113,7 @@ class KeyCounts:
             self._push_out()
         over = self._floor if key not in self._bytes else 0
         if over:
-            self._over[key] = over
+            self._overcounts[key] = over
         self._bytes[key] += payload_bytes + over
         self._records[key] += 1
 
@@ -125,7 +125,7 @@ class KeyCounts:
         names = {key for key, _ in kept}
         self._bytes = Counter(dict(kept))
         self._records = Counter({key: self._records[key] for key in names})
-        self._over = {key: self._over[key] for key in names if key in self._over}
+        self._overcounts = {key: self._overcounts[key] for key in names if key in self._overcounts}
 
     def heaviest(self, count: int, total_bytes: int, *, show_keys: bool = True) -> list[HotKey]:
         """Return the ``count`` heaviest keys, the heaviest first."""
@@ -135,7 +135,7 @@ class KeyCounts:
                 user_records=self._records[key],
                 payload_bytes=counted,
                 share=counted / total_bytes if total_bytes else 0.0,
-                overcounted_bytes_max=self._over.get(key, 0),
+                overcounted_bytes_max=self._overcounts.get(key, 0),
             )
             for key, counted in self._bytes.most_common(count)
         ]

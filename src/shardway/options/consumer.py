@@ -138,7 +138,7 @@ class ConsumerOptions(Options, frozen=True, kw_only=True):
     split: Callable[[Record], Iterable[Any]] | None = None
     """A function from a record to its parts, 10,000 at most. The consumer delivers these in place of the record, each
     as a `Part`, and the record is settled when all of its parts are. The parts must follow from the record alone, so
-    that a replay gives the same. A record for which the function raises becomes a dead letter. The parts are the
+    that a replay gives the same. Where the function raises, the record becomes a dead letter. The parts are the
     values: no deserializer is called.
     """
     unreadable: UnreadablePolicy = msgspec.field(default_factory=Stop)

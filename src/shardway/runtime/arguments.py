@@ -21,22 +21,22 @@ def takes_arguments(typed: type, defaults: Mapping[str, Any]) -> Callable[[F], F
     `shows_arguments` shows them. A name that is none of them raises TypeError, and the error says what to write.
     """
 
-    def decorated(constructor: F) -> F:
+    def decorate(constructor: F) -> F:
         shown = shows_arguments(typed, defaults)(constructor)
         names = [*inspect.signature(shown).parameters][1:]
         taken = {*names, *defaults}  # Tests set what is shown to no program.
 
         @functools.wraps(shown)
-        def checked(self: Any, *values: Any, **given: Any) -> None:
+        def construct(self: Any, *values: Any, **given: Any) -> None:
             if odd := given.keys() - taken:
                 hints = dict.fromkeys(names, Any) | get_type_hints(typed, include_extras=True)
                 place = type(self).__name__
                 raise TypeError(unknown_names(place, sorted(odd), hints, fields_of, elsewhere=_faces()))
             shown(self, *values, **given)
 
-        return cast("F", checked)
+        return cast("F", construct)
 
-    return decorated
+    return decorate
 
 
 def _faces() -> dict[str, dict[str, Any]]:

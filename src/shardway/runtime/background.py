@@ -32,7 +32,7 @@ def emits_failure(
 
     def hear(error: BaseException) -> None:
         try:
-            on_event(TaskFailed(*where, work, named(error), _at(error), what_follows))
+            on_event(TaskFailed(*where, work, named(error), _deepest_line(error), what_follows))
         finally:
             if then is not None:
                 then(error)
@@ -40,7 +40,7 @@ def emits_failure(
     return hear
 
 
-def _at(error: BaseException) -> str:
+def _deepest_line(error: BaseException) -> str:
     """Return the deepest line of an error's traceback. The message is left out: it may be a record's."""
     frames = list(traceback.walk_tb(error.__traceback__))
     return f"{PurePath(frames[-1][0].f_code.co_filename).name}:{frames[-1][1]}" if frames else "not raised"

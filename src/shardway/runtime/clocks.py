@@ -21,7 +21,7 @@ class OwnTimeLoop(Protocol):
     """A loop with a time of its own, which passes while its tasks wait and never while they work."""
 
     def slept_s(self) -> float:
-        """Return the seconds for which the machine that this loop stands for was suspended."""
+        """Return how many seconds the machine that this loop stands for was suspended."""
 
 
 NAP_S = 0.005
@@ -31,7 +31,7 @@ _BOOT: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 def _slept_s() -> float:
-    """Return the seconds for which this machine was suspended since it was started; 0 where no clock shows that."""
+    """Return how many seconds this machine was suspended since it was started; 0 where no clock shows that."""
     return 0.0 if _BOOT is None else time.clock_gettime(_BOOT) - time.clock_gettime(time.CLOCK_MONOTONIC)
 
 

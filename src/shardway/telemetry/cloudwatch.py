@@ -37,20 +37,20 @@ class _Periods(Pusher):
         super().__init__(name, every_s=every_s)
         self._choice = choice
         self.metrics_per_shard = SHARD_ID in choice.dimensions
-        self._told: dict[tuple[type, str, str, str], list[Told]] = {}
+        self._events: dict[tuple[type, str, str, str], list[Told]] = {}
 
-    def _took(self, event: Told) -> None:
+    def _take(self, event: Told) -> None:
         """See `Exporter`."""
         worker = getattr(event, "worker_id", "")
         key = (type(event), event.stream, getattr(event, "application", ""), worker)
-        if key not in self._told and len(self._told) >= PARTS_MAX:
-            self._lost(1, "there are too many streams and applications")
+        if key not in self._events and len(self._events) >= PARTS_MAX:
+            self._lose(1, "there are too many streams and applications")
         else:
-            self._told.setdefault(key, []).append(event)
+            self._events.setdefault(key, []).append(event)
 
-    def _gathered(self) -> list[Any]:
+    def _gather(self) -> list[Any]:
         """Return the data of the period that ends now, and begin the next one."""
-        gathered, self._told = self._told, {}
+        gathered, self._events = self._events, {}
         return [one for events in gathered.values() for one in datums(events, self._choice)]
 
 
@@ -75,36 +75,36 @@ class CloudWatchExporter(_Periods):
         """``connection``: the region, the endpoint and the credentials, as a consumer has them."""
         super().__init__("cloudwatch", choice or CloudWatchChoice(), every_s=every_s)
         self._connection = connection
-        self._waiting: deque[bytes] = deque()
+        self._waiting_requests: deque[bytes] = deque()
         self._poster: Poster | None = None
 
     async def _push(self) -> None:
         """See `Pusher`."""
-        self._waiting.extend(requests(self._gathered(), time.time()))
-        while len(self._waiting) > WAITING_REQUESTS_MAX:
-            self._waiting.popleft()
-            self._lost(1, "CloudWatch does not take them, and too many requests wait")
-        if self._poster is None and self._waiting:
+        self._waiting_requests.extend(requests(self._gather(), time.time()))
+        while len(self._waiting_requests) > WAITING_REQUESTS_MAX:
+            self._waiting_requests.popleft()
+            self._lose(1, "CloudWatch does not take them, and too many requests wait")
+        if self._poster is None and self._waiting_requests:
             from shardway.wiring import metric_data_poster
 
             self._poster = metric_data_poster(self._connection)
-        while self._waiting:
+        while self._waiting_requests:
             assert self._poster is not None
-            await self._poster.post(self._waiting[0], {})
-            self._waiting.popleft()
+            await self._poster.post(self._waiting_requests[0], {})
+            self._waiting_requests.popleft()
 
-    def _failed(self, error: Exception) -> None:
+    def _handle_failure(self, error: Exception) -> None:
         """See `Pusher`. A request that the service will never take is dropped: else it would hold up the rest."""
-        if self._waiting and _is_its_fault(error):
-            self._waiting.popleft()
-            self._lost(1, told_of(error))
+        if self._waiting_requests and _is_its_fault(error):
+            self._waiting_requests.popleft()
+            self._lose(1, told_of(error))
         else:
-            self._lost(0, told_of(error))
+            self._lose(0, told_of(error))
 
     async def _leave(self) -> None:
         """See `Pusher`."""
-        if self._waiting:
-            self._lost(len(self._waiting), "the exporter is closed, and CloudWatch did not take them")
+        if self._waiting_requests:
+            self._lose(len(self._waiting_requests), "the exporter is closed, and CloudWatch did not take them")
         if self._poster is not None:
             await self._poster.close()
 
@@ -118,19 +118,19 @@ class EmfExporter(_Periods):
         self, choice: CloudWatchChoice | None = None, *, every_s: float = 60.0, to: TextIO | None = None
     ) -> None:
         super().__init__("emf", choice or CloudWatchChoice(), every_s=every_s)
-        self._to = to
+        self._output = to
 
     async def _push(self) -> None:
         """See `Pusher`."""
-        lines = emf_lines(self._gathered(), time.time())
+        lines = emf_lines(self._gather(), time.time())
         if lines:
-            to = sys.stdout if self._to is None else self._to
+            to = sys.stdout if self._output is None else self._output
             to.write("".join([f"{line}\n" for line in lines]))
             to.flush()
 
-    def _failed(self, error: Exception) -> None:
+    def _handle_failure(self, error: Exception) -> None:
         """See `Pusher`."""
-        self._lost(1, f"lines could not be written: {type(error).__name__}")
+        self._lose(1, f"lines could not be written: {type(error).__name__}")
 
 
 def _is_its_fault(error: Exception) -> bool:

@@ -90,8 +90,8 @@ def datums(told: Sequence[Told], choice: CloudWatchChoice) -> list[Datum]:
 
 class _Period:
     def __init__(self, told: Sequence[Told], whole: Any, choice: CloudWatchChoice) -> None:
-        self._told = told
-        self._whole = whole
+        self._events = told
+        self._sum = whole
         self._choice = choice
         event = told[0]
         self._stream = stream_label(event.stream)
@@ -114,30 +114,30 @@ class _Period:
         if called.by_shard and SHARD_ID in self._choice.dimensions:
             found = list(self._by_shard(metric, called))
             if found:
-                yield from self._each(called, dimensions, found)
+                yield from self._shard_datums(called, dimensions, found)
                 if called.operation is not None:
                     return  # the KPL sends each shard's data and the stream's, the KCL only the finest
         if metric.level is not None:
             values = list(self._levels(metric, metric.factor * called.factor))
             if values:
-                yield self._datum(called, dimensions, _counted(values))
+                yield self._datum(called, dimensions, _count(values))
             return
-        value = getattr(self._whole, metric.field)
+        value = getattr(self._sum, metric.field)
         if called.zeros:
-            yield from self._rate(called, dimensions, _size(value), _sum_of(self._whole, called.zeros))
+            yield from self._rate(called, dimensions, _size(value), _sum_of(self._sum, called.zeros))
         elif isinstance(value, Histogram):
             if value.count:
                 yield self._datum(called, dimensions, values_of(value, called.factor))
         elif metric.kind is Kind.GAUGE:
-            levels = [level for one in self._told if (level := getattr(one.snapshot, metric.field)) is not None]
+            levels = [level for one in self._events if (level := getattr(one.snapshot, metric.field)) is not None]
             if levels:
-                yield self._datum(called, dimensions, _counted([level * called.factor for level in levels]))
+                yield self._datum(called, dimensions, _count([level * called.factor for level in levels]))
         elif value or metric.by != EXPECTATION:  # a job without expectations has no number of them to pay for
             yield self._datum(called, dimensions, ((_size(value) * called.factor,), (1.0,)))
 
     def _levels(self, metric: Metric, factor: float) -> Iterator[float]:
         """Yield the level of each shard that is held, or of each worker, for each event."""
-        for event in self._told:
+        for event in self._events:
             for worker in event.snapshot.workers.values():  # type: ignore[union-attr]
                 if metric.field == "shards":
                     yield from (
@@ -154,29 +154,29 @@ class _Period:
         """
         if metric.level is not None:
             by_shard: dict[str, list[float]] = {}
-            for event in self._told:
+            for event in self._events:
                 for worker in event.snapshot.workers.values():  # type: ignore[union-attr]
                     for shard in worker.shards:
                         value = getattr(shard, metric.level)
                         if value is not None:
                             name = f"{shard.stream}/{shard.shard_id}"
                             by_shard.setdefault(name, []).append(value * (metric.factor * called.factor))
-            yield from ((name, _counted(values)) for name, values in by_shard.items())
+            yield from ((name, _count(values)) for name, values in by_shard.items())
             return
         if metric.of_shard is None:
             return
-        for name, shard in self._whole.per_shard.items():
+        for name, shard in self._sum.per_shard.items():
             value = getattr(shard, metric.of_shard)
             if called.zeros:
                 failed = getattr(shard, _ZEROS_OF_SHARD.get(called.zeros, ""), 0)
                 good = max(0, _size(value) - (failed if called.zeros_counted else 0))
                 yield name, Spread(int(good + failed), good, 0.0 if failed else 1.0, 1.0 if good else 0.0)
             elif isinstance(value, Spread):
-                yield name, _scaled(value, called.factor)
+                yield name, _scale(value, called.factor)
             else:
                 yield name, ((value * called.factor,), (1.0,))
 
-    def _each(
+    def _shard_datums(
         self, called: CloudWatchName, dimensions: tuple[tuple[str, str], ...], found: list[tuple[str, Any]]
     ) -> Iterator[Datum]:
         found.sort(key=lambda one: one[0])
@@ -187,7 +187,7 @@ class _Period:
             yield self._datum(called, (*dimensions, (SHARD_ID, shard_id), *of_stream), value)
         rest = Spread()
         for _, value in found[most:]:
-            rest += value if isinstance(value, Spread) else _spread(*value)
+            rest += value if isinstance(value, Spread) else _spread_of(*value)
         if rest.count:
             yield self._datum(called, (*dimensions, (SHARD_ID, OTHERS)), rest)
 
@@ -232,7 +232,7 @@ def values_of(histogram: Histogram, factor: float = 1.0) -> tuple[tuple[float, .
     return tuple(value * scale for value, _ in found), tuple(float(count) for _, count in found)
 
 
-def _counted(values: Iterable[float]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _count(values: Iterable[float]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return each value once, and how often it is there. Where there are too many values, the lowest ones become one,
     and the highest ones stay apart.
     """
@@ -247,12 +247,12 @@ def _counted(values: Iterable[float]) -> tuple[tuple[float, ...], tuple[float, .
     return tuple(value for value, _ in found), tuple(count for _, count in found)
 
 
-def _spread(values: Sequence[float], counts: Sequence[float]) -> Spread:
+def _spread_of(values: Sequence[float], counts: Sequence[float]) -> Spread:
     total = sum(value * count for value, count in zip(values, counts, strict=True))
     return Spread(int(sum(counts)), total, min(values), max(values))
 
 
-def _scaled(spread: Spread, factor: float) -> Spread:
+def _scale(spread: Spread, factor: float) -> Spread:
     low, high = spread.min, spread.max
     return Spread(
         spread.count,

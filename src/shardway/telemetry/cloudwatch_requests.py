@@ -31,12 +31,12 @@ def requests(found: Iterable[Datum], now_s: float) -> list[bytes]:
         encoded = [msgspec.json.encode(_of_request(datum, now_s)) for datum in data]
         head = msgspec.json.encode(fitting(namespace).replace(":", "_")[:255])
         bodies += [
-            b'{"Namespace":' + head + b',"MetricData":[' + b",".join(packed) + b"]}" for packed in _packed(encoded)
+            b'{"Namespace":' + head + b',"MetricData":[' + b",".join(packed) + b"]}" for packed in _pack(encoded)
         ]
     return bodies
 
 
-def _packed(encoded: list[bytes]) -> Iterator[list[bytes]]:
+def _pack(encoded: list[bytes]) -> Iterator[list[bytes]]:
     pack: list[bytes] = []
     size = 0
     for one in encoded:

@@ -1,4 +1,4 @@
-"""Write datums as lines of the embedded metric format, of which CloudWatch's logs make metrics."""
+"""Write datums as lines of the embedded metric format: CloudWatch's logs make metrics of them."""
 
 from __future__ import annotations
 

@@ -44,13 +44,13 @@ CLOSE_S = 5.0
 class _Part:
     """The sum of what the consumers of one stream and application, or the producers of one stream, have reported."""
 
-    __slots__ = ("_failed", "_told_s", "since_s", "whole")
+    __slots__ = ("_failed_workers", "_told_s", "since_s", "whole")
 
     def __init__(self, whole: Told, since_s: float) -> None:
         self.whole = whole
         self.since_s = since_s
         self._told_s: dict[str, float] = {}
-        self._failed: set[str] = set()
+        self._failed_workers: set[str] = set()
 
     def told(self, event: Told, now_s: float) -> None:
         """Note which workers have reported: the age grows while a worker that is here reports nothing. Nothing more is
@@ -62,17 +62,17 @@ class _Part:
             return
         for worker, levels in event.snapshot.workers.items():
             if worker not in self._told_s:
-                for one in self._failed:
+                for one in self._failed_workers:
                     del self._told_s[one]
-                self._failed.clear()
+                self._failed_workers.clear()
             self._hear(worker, now_s, left=levels.left and not levels.failed)
             if levels.failed:
-                self._failed.add(worker)
+                self._failed_workers.add(worker)
 
     def _hear(self, worker: str, now_s: float, *, left: bool) -> None:
         if left:
             self._told_s.pop(worker, None)
-            self._failed.discard(worker)
+            self._failed_workers.discard(worker)
         else:
             self._told_s[worker] = now_s
 
@@ -96,7 +96,7 @@ class Totals:
         key = (type(event), event.stream, getattr(event, "application", ""))
         known = self._parts.get(key)
         if known is not None:
-            known.whole = _summed(known.whole, event)
+            known.whole = _sum(known.whole, event)
         elif len(self._parts) < PARTS_MAX:
             whole = _without_those_that_left(event)
             known = self._parts[key] = _Part(whole, now_s - event.snapshot.period_s)
@@ -117,7 +117,7 @@ class Totals:
             yield Point(AGE, common_to(part.whole), part.age_s(now_s)), part.since_s
 
 
-def _summed(before: Told, event: Told) -> Told:
+def _sum(before: Told, event: Told) -> Told:
     both: Any = before.snapshot + event.snapshot  # type: ignore[operator]  # of one kind: it is a part of their key
     return _without_those_that_left(replace(event, snapshot=both))
 
@@ -134,7 +134,7 @@ def _without_those_that_left(event: Told) -> Told:
 
 class Exporter:
     """The queue, the thread, and the sum of what came. A kind of exporter says what its thread does (`_work`), and what
-    it does with an event (`_took`) where it does not report the sum.
+    it does with an event (`_take`) where it does not report the sum.
     """
 
     metrics_interval_s: float | None = None
@@ -148,9 +148,9 @@ class Exporter:
         self._totals = Totals(shards_max)
         self._queue: deque[Told] = deque()
         self._queue_max = queue_events_max
-        self._dropped = 0
+        self._dropped_count = 0
         self._has_told = False
-        self._changing = threading.Lock()
+        self._change_lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._process = 0
         self._close_s = CLOSE_S
@@ -168,7 +168,7 @@ class Exporter:
                 self._queue.popleft()
             except IndexError:  # the thread took all of them meanwhile
                 return
-            self._lost(1, "its queue is full")
+            self._lose(1, "its queue is full")
         if self._process != os.getpid():
             self._start()
 
@@ -179,7 +179,7 @@ class Exporter:
     @property
     def dropped(self) -> int:
         """The number of events, or of requests with their numbers, that were dropped so far."""
-        return self._dropped
+        return self._dropped_count
 
     def close(self, timeout_s: float = CLOSE_S) -> None:
         """Export what is there, for at most ``timeout_s`` seconds, and end the thread. It may be called again."""
@@ -199,7 +199,7 @@ class Exporter:
 
     def _start(self) -> None:
         """Start the thread, once in each process: a fork takes no thread along."""
-        with self._changing:
+        with self._change_lock:
             if self._process == os.getpid():
                 return
             self._process = os.getpid()
@@ -224,10 +224,10 @@ class Exporter:
         """True once the exporter is to end."""
         return self._closed.is_set()
 
-    def _took(self, event: Told) -> None:
+    def _take(self, event: Told) -> None:
         """Take an event, on the thread: it is added to the others."""
         if not self._totals.add(event, time.time()):
-            self._lost(1, "there are too many streams and applications")
+            self._lose(1, "there are too many streams and applications")
 
     def _drain(self) -> None:
         """Take the events that are in the queue. Where one fails, this is logged, and the next one is taken."""
@@ -237,31 +237,31 @@ class Exporter:
             except IndexError:
                 return
             try:
-                self._took(event)
+                self._take(event)
             except Exception as error:
-                self._lost(1, f"an event could not be taken: {type(error).__name__}")
+                self._lose(1, f"an event could not be taken: {type(error).__name__}")
 
     def _points(self) -> list[tuple[Point, float]]:
         """Return the sums of all events, and the count of what was lost: each number with the time since which it
         counts.
         """
         now_s = time.time()
-        losses = Point(LOSSES, (SYSTEM, ("shardway.exporter", self.name)), self._dropped)
+        losses = Point(LOSSES, (SYSTEM, ("shardway.exporter", self.name)), self._dropped_count)
         return [*self._totals.points(now_s), (losses, now_s)]
 
-    def _lost(self, count: int, why: str) -> None:
+    def _lose(self, count: int, why: str) -> None:
         """Count events or requests that are dropped. It is logged once, and once more after it has worked again."""
-        self._dropped += count
+        self._dropped_count += count
         if not self._has_told:
             self._has_told = True
             log.warning(
-                "%s: numbers are not taken: %s (%d lost so far); the work goes on", self.name, why, self._dropped
+                "%s: numbers are not taken: %s (%d lost so far); the work goes on", self.name, why, self._dropped_count
             )
 
     def _works(self) -> None:
         if self._has_told:
             self._has_told = False
-            log.info("%s: numbers are taken again; %d were lost so far", self.name, self._dropped)
+            log.info("%s: numbers are taken again; %d were lost so far", self.name, self._dropped_count)
 
 
 class Together:
@@ -270,14 +270,14 @@ class Together:
     def __init__(self, subscribers: tuple[Callable[[Event], object], ...]) -> None:
         listed: tuple[object, ...] = subscribers
         self._exporters = [one for one in listed if isinstance(one, EventExporter)]
-        self._others = [one for one in subscribers if not isinstance(one, EventExporter)]
+        self._other_subscribers = [one for one in subscribers if not isinstance(one, EventExporter)]
         wishes = [one.metrics_interval_s for one in self._exporters if isinstance(one, IntervalWish)]
         wanted = [interval_s for interval_s in wishes if interval_s]
         self.metrics_interval_s: float | None = min(wanted, default=None)
         self.metrics_per_shard = any(
             isinstance(one, ShardDetailWish) and one.metrics_per_shard for one in self._exporters
         )
-        self.on_loop: Callable[[Event], object] | None = self._hand if self._others else None
+        self.on_loop: Callable[[Event], object] | None = self._hand if self._other_subscribers else None
 
     def at_once(self, event: Event) -> None:
         """Give the event to the subscribers that take it on any thread; ``on_loop`` gives it to the others."""
@@ -290,7 +290,7 @@ class Together:
         self._hand(event)
 
     def _hand(self, event: Event) -> None:
-        for one in self._others:
+        for one in self._other_subscribers:
             one(event)
 
 

@@ -24,7 +24,7 @@ class Verdict(NamedTuple):
     problems: tuple[str, ...]
 
 
-class _Known(NamedTuple):
+class _KnownWorker(NamedTuple):
     stream: str
     levels: WorkerLevels
     told_s: float
@@ -36,8 +36,8 @@ class Health:
 
     def __init__(self, unready_after_s: float) -> None:
         self._unready_after_s = unready_after_s
-        self._workers: dict[str, _Known] = {}
-        self._failed: dict[tuple[str, str], str] = {}
+        self._workers: dict[str, _KnownWorker] = {}
+        self._failed_workers: dict[tuple[str, str], str] = {}
         self._has_heard = False
 
     def heard(self, event: ConsumerMetrics | None, now_s: float) -> None:
@@ -49,19 +49,19 @@ class Health:
         for worker, levels in event.snapshot.workers.items():
             if levels.left:
                 self._workers.pop(worker, None)
-                if levels.failed and len(self._failed) < WORKERS_MAX:
-                    self._failed[part] = stream_label(event.stream)
+                if levels.failed and len(self._failed_workers) < WORKERS_MAX:
+                    self._failed_workers[part] = stream_label(event.stream)
                 continue
-            self._failed.pop(part, None)  # another consumer is in its place
+            self._failed_workers.pop(part, None)  # another consumer is in its place
             if worker in self._workers or len(self._workers) < WORKERS_MAX:
-                self._workers[worker] = _Known(stream_label(event.stream), levels, now_s, event.snapshot.period_s)
+                self._workers[worker] = _KnownWorker(stream_label(event.stream), levels, now_s, event.snapshot.period_s)
 
     def live(self, now_s: float) -> Verdict:
         """Return whether the loops turn: each consumer reports its numbers, and no error has ended one. The process
         counts as alive before its first consumer has started.
         """
         return _verdict(
-            [f"{stream}: an error has ended the consumer" for stream in self._failed.values()]
+            [f"{stream}: an error has ended the consumer" for stream in self._failed_workers.values()]
             + [
                 f"{one.stream}: nothing was told for {now_s - one.told_s:.0f} s: the consumer's loop does not turn"
                 for one in self._workers.values()

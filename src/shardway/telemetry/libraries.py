@@ -30,26 +30,26 @@ COLLECTION_S = 1.0
 """Seconds. A collection that takes longer gets newer numbers for the rest of its instruments."""
 
 
-class _Kept(Exporter):
+class _SummingExporter(Exporter):
     """Keeps the sum of all events, for a library that asks."""
 
     def __init__(self, name: str, *, shards_max: int) -> None:
         super().__init__(name, shards_max=shards_max)
-        self._adding = threading.Lock()
+        self._add_lock = threading.Lock()
 
     def _drain(self) -> None:
         """See `Exporter`. The lock is there since the library asks on threads of its own."""
-        with self._adding:
+        with self._add_lock:
             super()._drain()
 
-    def _now(self) -> list[Point]:
+    def _current_points(self) -> list[Point]:
         """Return all numbers as they are now."""
-        with self._adding:
+        with self._add_lock:
             super()._drain()
             return [point for point, _ in self._points()]
 
 
-class PrometheusCollector(_Kept):
+class PrometheusCollector(_SummingExporter):
     """An ``on_event`` that is also a collector of prometheus-client (the extra ``prometheus``), for a program that has
     an endpoint by that library already::
 
@@ -81,7 +81,7 @@ class PrometheusCollector(_Kept):
     def collect(self) -> Iterator[Any]:
         """Yield the library's families of metrics, one for each name."""
         families: dict[str, Any] = {}
-        for point in self._now():
+        for point in self._current_points():
             metric, value = point.metric, point.value
             name = metric.prometheus_name
             labels = [key.replace(".", "_") for key, _ in point.attributes]
@@ -103,7 +103,7 @@ class PrometheusCollector(_Kept):
         yield from families.values()
 
 
-class OpenTelemetryExporter(_Kept):
+class OpenTelemetryExporter(_SummingExporter):
     """Reports the numbers through OpenTelemetry's API (the extra ``opentelemetry``) to whatever SDK the program has set
     up. Counts and levels are observed when the SDK asks. The API takes no histogram that exists already, so each value
     of a histogram is recorded by itself, up to 10,000 of an event; `OtlpExporter` sends histograms whole.
@@ -127,9 +127,9 @@ class OpenTelemetryExporter(_Kept):
         provider = meter_provider or opentelemetry.metrics.get_meter_provider()
         meter = provider.get_meter("shardway")
         self._histograms: dict[str, Any] = {}
-        self._asking = threading.Lock()
-        self._found: dict[str, list[Any]] = {}  # this collection's observations, by instrument
-        self._given: set[str] = set()  # the instruments that have got theirs
+        self._ask_lock = threading.Lock()
+        self._observations: dict[str, list[Any]] = {}  # this collection's observations, by instrument
+        self._given_instruments: set[str] = set()  # the instruments that have got theirs
         self._looked_s = -math.inf
         made: set[str] = set()
         for metric in (*TABLE, LOSSES, AGE):
@@ -144,33 +144,33 @@ class OpenTelemetryExporter(_Kept):
             case Kind.HISTOGRAM:
                 self._histograms[name] = meter.create_histogram(name, unit=metric.unit, description=metric.help)
             case Kind.COUNTER:
-                meter.create_observable_counter(name, [self._asked(name)], metric.unit, metric.help)
+                meter.create_observable_counter(name, [self._callback(name)], metric.unit, metric.help)
             case Kind.GAUGE:
-                meter.create_observable_gauge(name, [self._asked(name)], metric.unit, metric.help)
+                meter.create_observable_gauge(name, [self._callback(name)], metric.unit, metric.help)
 
-    def _asked(self, name: str) -> Any:
-        return lambda _: self._observed(name)
+    def _callback(self, name: str) -> Any:
+        return lambda _: self._observe(name)
 
-    def _observed(self, name: str) -> list[Any]:
+    def _observe(self, name: str) -> list[Any]:
         """Return the observations of an instrument. A collection asks for each instrument once: an instrument that is
         asked for again begins the next collection, for which all numbers are read anew.
         """
-        with self._asking:
+        with self._ask_lock:
             now_s = time.monotonic()
-            if name in self._given or now_s - self._looked_s > COLLECTION_S:
+            if name in self._given_instruments or now_s - self._looked_s > COLLECTION_S:
                 self._looked_s = now_s
-                self._given.clear()
-                self._found.clear()
-                for point in self._now():
+                self._given_instruments.clear()
+                self._observations.clear()
+                for point in self._current_points():
                     if not isinstance(point.value, Histogram):
                         made = self._library.Observation(point.value, dict(point.attributes))
-                        self._found.setdefault(point.metric.name, []).append(made)
-            self._given.add(name)
-            return self._found.get(name, [])
+                        self._observations.setdefault(point.metric.name, []).append(made)
+            self._given_instruments.add(name)
+            return self._observations.get(name, [])
 
-    def _took(self, event: Told) -> None:
+    def _take(self, event: Told) -> None:
         """See `Exporter`."""
-        super()._took(event)
+        super()._take(event)
         for point in points(event):
             if isinstance(point.value, Histogram) and point.value.count:
                 self._record(self._histograms[point.metric.name], point.value, dict(point.attributes))
@@ -184,4 +184,4 @@ class OpenTelemetryExporter(_Kept):
                 instrument.record(min(max(value, low), high), attributes)
             left -= min(count, left)
         if histogram.count > RECORDED_MAX:
-            self._lost(histogram.count - RECORDED_MAX, "a histogram has more values than the API takes one by one")
+            self._lose(histogram.count - RECORDED_MAX, "a histogram has more values than the API takes one by one")

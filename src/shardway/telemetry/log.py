@@ -242,7 +242,7 @@ STALL_FOLLOWS = {
 """What each policy for records that are late does with them."""
 
 
-class _Held:
+class _KindHistory:
     """One kind's recent past: until when its events are held back, and which were."""
 
     __slots__ = ("count", "last", "records", "until_s")
@@ -278,7 +278,7 @@ class _EventLog:
         self._logger = logger
         self._as_json = as_json
         self._clock_s = clock_s
-        self._held: dict[tuple[type, str, str | None], _Held] = {}
+        self._held_kinds: dict[tuple[type, str, str | None], _KindHistory] = {}
         self._due_s = math.inf  # when the first held event may be written
 
     def __call__(self, event: events.Event) -> None:
@@ -292,9 +292,9 @@ class _EventLog:
             self._write(line, event)
             return
         kind = (type(event), event.stream, _told_apart_by(event))
-        held = self._held.get(kind)
+        held = self._held_kinds.get(kind)
         if held is None:
-            if len(self._held) < KINDS_MAX:
+            if len(self._held_kinds) < KINDS_MAX:
                 self._hold(kind, now_s + line.every_s)
             self._write(line, event)
         else:
@@ -306,14 +306,14 @@ class _EventLog:
             held.last = event
             if getattr(event, "last", False):  # no further event would have it written
                 self._write(line, event)
-                del self._held[kind]
+                del self._held_kinds[kind]
 
     def _release(self, now_s: float) -> None:
         """Write the events that were held back long enough, and forget the kinds that were silent meanwhile."""
-        due = [(kind, held) for kind, held in self._held.items() if now_s >= held.until_s]
+        due = [(kind, held) for kind, held in self._held_kinds.items() if now_s >= held.until_s]
         for kind, _ in due:
-            del self._held[kind]
-        self._due_s = min((held.until_s for held in self._held.values()), default=math.inf)
+            del self._held_kinds[kind]
+        self._due_s = min((held.until_s for held in self._held_kinds.values()), default=math.inf)
         for kind, held in due:
             if held.last is not None:
                 line = _line_of(held.last)
@@ -322,11 +322,11 @@ class _EventLog:
                 self._write(line, held.last, f" (one of {held.count} such events{of_records} since the last line)")
 
     def _hold(self, kind: tuple[type, str, str | None], until_s: float) -> None:
-        self._held[kind] = _Held(until_s)
+        self._held_kinds[kind] = _KindHistory(until_s)
         self._due_s = min(self._due_s, until_s)
 
     def _write(self, line: Line, event: events.Event, remark: str = "") -> None:
-        shown = _shown(event)
+        shown = _shown_fields(event)
         text = line.text.format(**shown, **_in_words(event))
         text = one_line(f"{event.stream}: {text}") + remark  # it may hold names that others chose
         if self._as_json:
@@ -346,13 +346,13 @@ def _told_apart_by(event: events.Event) -> str | None:
 
 def _json(level: int, event: events.Event, text: str, shown: dict[str, object]) -> str:
     """Return the event as one line of JSON."""
-    fields = {name: _plain(value) for name, value in shown.items()}
+    fields = {name: _plain_value(value) for name, value in shown.items()}
     now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
     head = {"time": now, "level": logging.getLevelName(level), "event": type(event).__name__, "stream": event.stream}
     return json_of({**head, "text": text, **fields}).decode()
 
 
-def _plain(value: object) -> object:
+def _plain_value(value: object) -> object:
     """Return a value of JSON's types: a snapshot becomes its usual figures."""
     summary = getattr(value, "summary", None)
     if summary is not None:
@@ -398,7 +398,7 @@ def _place(position: Position) -> str:
     return f"{position.sequence_number}/{position.sub_sequence_number}"
 
 
-def _shown(event: events.Event) -> dict[str, object]:
+def _shown_fields(event: events.Event) -> dict[str, object]:
     """Return the event's fields as a line shows them."""
     shown: dict[str, object] = {name: getattr(event, name) for name in event.__struct_fields__}
     if shown.get("shard_id", "") is None:

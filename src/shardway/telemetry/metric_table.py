@@ -36,7 +36,7 @@ def _kpl(name: str, level: Level = Level.DETAILED, **more: Any) -> CloudWatchNam
     return CloudWatchName(name=name, level=level, **more)
 
 
-def _own(name: str, unit: str = "Count") -> CloudWatchName:
+def _own_name(name: str, unit: str = "Count") -> CloudWatchName:
     """Return the name in CloudWatch of a number that alarms need and that neither the KCL nor the KPL counts."""
     return CloudWatchName(name=name, level=Level.SUMMARY, unit=unit)
 
@@ -61,7 +61,7 @@ def _of_query(name: str, kind: Kind, field: str, unit: str, text: str, **more: A
     return Metric(name=name, kind=kind, unit=unit, help=text, of=Reporter.QUERY, field=field, **more)
 
 
-_SUMMARY, _DETAILED = Level.SUMMARY, Level.DETAILED
+_SUMMARY, _DETAIL = Level.SUMMARY, Level.DETAILED
 _MS: dict[str, Any] = {"unit": "Milliseconds", "factor": 1000.0}
 _LEASES: dict[str, Any] = {"by_worker": True}
 _CONSUMER = (
@@ -74,7 +74,7 @@ _CONSUMER = (
     _gauge(
         "shardway.consumer.retention.used", "shards", "1",
         "The part of the stream's retention that this age has used: at 1 the record is lost", level="retention_used",
-        cloudwatch=(_own("shardway.consumer.retention.used", "None"),),
+        cloudwatch=(_own_name("shardway.consumer.retention.used", "None"),),
     ),
     _gauge(
         "shardway.consumer.behind", "shards", "s",
@@ -139,7 +139,7 @@ _CONSUMER = (
     _counter("shardway.consumer.skipped.size", "bytes_skipped", "By", "Data of the records settled without processing"),
     _counter(
         "shardway.consumer.dead_lettered", "records_dead_lettered", "{record}", "Records written as dead letters",
-        cloudwatch=(_own("shardway.consumer.dead_lettered"),),
+        cloudwatch=(_own_name("shardway.consumer.dead_lettered"),),
     ),
     _counter(
         "shardway.consumer.dead_lettered.size", "bytes_dead_lettered", "By",
@@ -158,7 +158,7 @@ _CONSUMER = (
     ),
     _counter(
         "shardway.consumer.gaps", "gaps", "{gap}", "How often a checkpoint was older than the retention",
-        cloudwatch=(_own("shardway.consumer.gaps"),),
+        cloudwatch=(_own_name("shardway.consumer.gaps"),),
     ),
     _histogram(
         "messaging.process.duration", "handler_s", "s", "How long the program had a batch", of_shard="handler_s",
@@ -174,9 +174,9 @@ _CONSUMER = (
         "messaging.client.operation.duration", "fetch_s", "s", "How long a call took", of_shard="fetch_s",
         attributes=((OPERATION, "GetRecords"),),
         cloudwatch=(
-            _kcl("KinesisDataFetcher.getRecords.Time", "ProcessTask", _DETAILED, **_MS, by_shard=True),
+            _kcl("KinesisDataFetcher.getRecords.Time", "ProcessTask", _DETAIL, **_MS, by_shard=True),
             _kcl(
-                "KinesisDataFetcher.getRecords.Success", "ProcessTask", _DETAILED, zeros="fetches_failed",
+                "KinesisDataFetcher.getRecords.Success", "ProcessTask", _DETAIL, zeros="fetches_failed",
                 by_shard=True,
             ),
         ),
@@ -188,7 +188,7 @@ _CONSUMER = (
     ),
     _counter(
         "shardway.consumer.fetches_refused", "fetches_refused", "{call}", "Reads that a shard's limits refused",
-        cloudwatch=(_own("shardway.consumer.fetches_refused"),),
+        cloudwatch=(_own_name("shardway.consumer.fetches_refused"),),
     ),
     _counter(
         "aws.kinesis.client.expired_iterator", "iterators_expired", "1", "Reads that met an expired iterator",
@@ -204,13 +204,13 @@ _CONSUMER = (
         level="leases",
         cloudwatch=(
             _kcl("TotalLeases", "LeaseAssignmentManager", _SUMMARY),
-            _kcl("TotalLeases", "TakeLeases", _DETAILED, **_LEASES),
+            _kcl("TotalLeases", "TakeLeases", _DETAIL, **_LEASES),
         ),
     ),
     _gauge(
         "shardway.leases.free", "workers", "{lease}",
         "Leases that no living worker has, though their shards could be read", level="leases_free",
-        cloudwatch=(_own("shardway.leases.free"),),
+        cloudwatch=(_own_name("shardway.leases.free"),),
     ),
     _gauge(
         "aws.kinesis.client.workers", "workers", "1", "Workers that have leases", level="workers",
@@ -233,9 +233,9 @@ _CONSUMER = (
         "aws.kinesis.client.renew_lease.duration", "renewal_ms", "ms",
         "How long a write took that renews leases and stores no checkpoint",
         cloudwatch=(
-            _kcl("RenewLease.Time", "RenewAllLeases", _DETAILED, unit="Milliseconds", **_LEASES),
+            _kcl("RenewLease.Time", "RenewAllLeases", _DETAIL, unit="Milliseconds", **_LEASES),
             _kcl("Time", "RenewAllLeases", _SUMMARY, unit="Milliseconds", **_LEASES),
-            _kcl("RenewLease.Success", "RenewAllLeases", _DETAILED, zeros="renewals_failed", **_LEASES),
+            _kcl("RenewLease.Success", "RenewAllLeases", _DETAIL, zeros="renewals_failed", **_LEASES),
             _kcl("Success", "RenewAllLeases", _SUMMARY, zeros="renewals_failed", **_LEASES),
         ),
     ),
@@ -243,8 +243,8 @@ _CONSUMER = (
     _histogram(
         "aws.kinesis.client.update_lease.duration", "checkpoint_ms", "ms", "How long the write of a checkpoint took",
         cloudwatch=(
-            _kcl("UpdateLease.Time", "ProcessTask", _DETAILED, unit="Milliseconds"),
-            _kcl("UpdateLease.Success", "ProcessTask", _DETAILED, zeros="checkpoints_failed"),
+            _kcl("UpdateLease.Time", "ProcessTask", _DETAIL, unit="Milliseconds"),
+            _kcl("UpdateLease.Success", "ProcessTask", _DETAIL, zeros="checkpoints_failed"),
         ),
     ),
     _counter(
@@ -256,7 +256,7 @@ _CONSUMER = (
     ),
     _counter(
         "shardway.table.failures", "tables_failed", "{call}", "Calls to the lease table that failed", by=ERROR_TYPE,
-        cloudwatch=(_own("shardway.table.failures"),),
+        cloudwatch=(_own_name("shardway.table.failures"),),
     ),
     _counter(
         "shardway.consumer.tasks_failed", "tasks_failed", "{error}", "Errors of what is done beside the reading"
@@ -312,7 +312,7 @@ _PRODUCER = (
     _of_producer(
         "shardway.producer.refused", Kind.COUNTER, "records_refused", "{record}",
         "Records that a shard's limits refused, each time anew", of_shard="records_refused",
-        cloudwatch=(_own("shardway.producer.refused"),),
+        cloudwatch=(_own_name("shardway.producer.refused"),),
     ),
     _of_producer(
         "shardway.producer.attempts_failed", Kind.COUNTER, "records_failed_attempts", "{record}",
@@ -418,13 +418,13 @@ _QUERY = (
     _of_query(
         "shardway.query.expectation.not_met", Kind.COUNTER, "expectations_not_met", "{record}",
         "Rows that did not meet an expectation, whatever became of them", by=EXPECTATION,
-        cloudwatch=(_own("shardway.query.expectation.not_met"),),
+        cloudwatch=(_own_name("shardway.query.expectation.not_met"),),
     ),
     _of_query(
         "shardway.query.aggregates_outside_range", Kind.COUNTER, "aggregates_outside_range", "{record}",
         "Aggregates with user records outside of their shard's range",
     ),
-    _of_query("shardway.query.shards", Kind.GAUGE, "shards", "{shard}", "Shards of which a query keeps a position"),
+    _of_query("shardway.query.shards", Kind.GAUGE, "shards", "{shard}", "Shards whose position a query keeps"),
     _of_query(
         "shardway.query.shards.unread", Kind.GAUGE, "shards_unread", "{shard}",
         "Those of them that are not read to their ends",

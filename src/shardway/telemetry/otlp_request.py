@@ -52,7 +52,7 @@ def _data_point(point: Point, start_s: float, now_s: float) -> bytes | None:
     value = point.value
     if isinstance(value, Spread):
         return None
-    times = _fixed(2, _nanos(start_s)) + _fixed(3, _nanos(now_s))
+    times = _encode_fixed(2, _nanos(start_s)) + _encode_fixed(3, _nanos(now_s))
     if isinstance(value, Histogram):
         attributes = b"".join([_field(1, _attribute(key, text)) for key, text in point.attributes])
         return attributes + times + _exponential(value)
@@ -75,10 +75,10 @@ def _exponential(histogram: Histogram) -> bytes:
     if histogram.min is not None and histogram.max is not None:
         ends = _double(12, histogram.min) + _double(13, histogram.max)
     return (
-        _fixed(4, histogram.count)
+        _encode_fixed(4, histogram.count)
         + _double(5, histogram.sum)
         + _number(6, _zigzag(SCALE))
-        + _fixed(7, histogram.zeros)
+        + _encode_fixed(7, histogram.zeros)
         + _field(8, buckets)
         + ends
         + _double(14, VALUE_MIN)
@@ -118,7 +118,7 @@ def _number(field: int, value: int) -> bytes:
     return _tag(field, _VARINT) + _varint(value) if value else b""  # a field that is left out is 0
 
 
-def _fixed(field: int, value: int) -> bytes:
+def _encode_fixed(field: int, value: int) -> bytes:
     return _tag(field, _FIXED64) + struct.pack("<Q", value) if value else b""
 
 

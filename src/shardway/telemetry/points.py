@@ -33,7 +33,7 @@ def stream_label(stream: str) -> str:
 
 Told: TypeAlias = "events.ConsumerMetrics | events.ProducerMetrics | events.QueryMetrics"
 """The events that have numbers."""
-_OF = {
+_POINT_FUNCTIONS = {
     events.ConsumerMetrics: Reporter.CONSUMER,
     events.ProducerMetrics: Reporter.PRODUCER,
     events.QueryMetrics: Reporter.QUERY,
@@ -42,7 +42,7 @@ _OF = {
 
 def of_event(event: Told) -> Reporter:
     """Return which part emits the event."""
-    return _OF[type(event)]
+    return _POINT_FUNCTIONS[type(event)]
 
 
 def common_to(event: Told) -> tuple[tuple[str, str], ...]:

@@ -94,12 +94,12 @@ class PrometheusExporter(Exporter):
             )
         self._clients_max = clients_max
         self._tasks: set[asyncio.Task[None]] = set()
-        self._waiting: dict[asyncio.StreamWriter, str] = {}
+        self._waiting_clients: dict[asyncio.StreamWriter, str] = {}
         """The address of each client, the oldest client first."""
-        self._scraping: set[asyncio.StreamWriter] = set()
+        self._scrape_clients: set[asyncio.StreamWriter] = set()
         self._health = Health(unready_after_s)
         self._tls = _tls(certificate, key)
-        self._socket = _listening(host, port)
+        self._socket = _listen(host, port)
         self.port: int = self._socket.getsockname()[1]
         """The port that the server listens on."""
         self._start()
@@ -109,7 +109,7 @@ class PrometheusExporter(Exporter):
     async def _work(self) -> None:
         """See `Exporter`."""
         # A process that was forked has its parent's, whose connections are not its own.
-        self._tasks, self._waiting, self._scraping = set(), {}, set()
+        self._tasks, self._waiting_clients, self._scrape_clients = set(), {}, set()
         handshake_s = None if self._tls is None else HEAD_S
         server = await asyncio.start_server(
             self._client,
@@ -126,15 +126,15 @@ class PrometheusExporter(Exporter):
         finally:
             server.close()
             # A task that is cancelled is reported with a traceback by asyncio: it ends by the end of its connection.
-            for writer in [*self._waiting, *self._scraping]:
+            for writer in [*self._waiting_clients, *self._scrape_clients]:
                 writer.transport.abort()
             if self._tasks:
                 await asyncio.wait(self._tasks, timeout=CLOSE_S)
 
-    def _took(self, event: Told) -> None:
+    def _take(self, event: Told) -> None:
         """See `Exporter`."""
         self._health.heard(event if isinstance(event, ConsumerMetrics) else None, time.monotonic())
-        super()._took(event)
+        super()._take(event)
 
     def _answer(self, path: str) -> Answer:
         """Return the answer to a GET of this path. It is called on the exporter's thread."""
@@ -157,11 +157,13 @@ class PrometheusExporter(Exporter):
         come before its first step, and would leave a client that has just connected without an answer or an end.
         """
         peer = writer.get_extra_info("peername")
-        self._waiting[writer] = str(peer[0]) if peer else ""  # One that is gone already has no address.
-        if len(self._waiting) > WAITING_MAX:
-            of_address = Counter(self._waiting.values())
-            gone = max(self._waiting, key=lambda one: of_address[self._waiting[one]])  # The oldest of equals.
-            del self._waiting[gone]
+        self._waiting_clients[writer] = str(peer[0]) if peer else ""  # One that is gone already has no address.
+        if len(self._waiting_clients) > WAITING_MAX:
+            of_address = Counter(self._waiting_clients.values())
+            gone = max(
+                self._waiting_clients, key=lambda one: of_address[self._waiting_clients[one]]
+            )  # The oldest of equals.
+            del self._waiting_clients[gone]
             gone.transport.abort()
         task = spawn(self._serve(reader, writer), logged("a client of /metrics or /health was not answered"))
         self._tasks.add(task)
@@ -170,14 +172,14 @@ class PrometheusExporter(Exporter):
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(HEAD_S):
-                asked = await _asked(reader)
+                asked = await _read_query(reader)
             async with asyncio.timeout(CLIENT_S):
                 await self._give(asked, writer)
         except (TimeoutError, OSError, ssl.SSLError, asyncio.IncompleteReadError):
             pass  # the client is gone, or too slow; it may come again
         finally:
-            self._waiting.pop(writer, None)
-            self._scraping.discard(writer)
+            self._waiting_clients.pop(writer, None)
+            self._scrape_clients.discard(writer)
             with contextlib.suppress(OSError):
                 writer.transport.abort()
 
@@ -186,12 +188,12 @@ class PrometheusExporter(Exporter):
         head_only = False
         if isinstance(asked, Answer):
             answer = asked
-        elif asked.is_scrape and len(self._scraping) >= self._clients_max:
+        elif asked.is_scrape and len(self._scrape_clients) >= self._clients_max:
             answer = Answer("503 Service Unavailable", "text/plain", b"too many clients\n")
         else:
             if asked.is_scrape:
-                self._waiting.pop(writer, None)
-                self._scraping.add(writer)
+                self._waiting_clients.pop(writer, None)
+                self._scrape_clients.add(writer)
             answer, head_only = self._answer(asked.path), asked.head_only
         writer.write(_head(answer) + (b"" if head_only else answer.body))
         await writer.drain()
@@ -210,7 +212,7 @@ class _Query(NamedTuple):
         return self.path.partition("?")[0] == "/metrics"
 
 
-async def _asked(reader: asyncio.StreamReader) -> _Query | Answer:
+async def _read_query(reader: asyncio.StreamReader) -> _Query | Answer:
     """Return what a client asks for, or the answer to a request that is none."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -238,7 +240,7 @@ def _head(answer: Answer) -> bytes:
     ).encode()
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int) -> socket.socket:
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=BACKLOG)

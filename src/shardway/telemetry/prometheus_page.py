@@ -36,7 +36,7 @@ def encode(points: Iterable[Point]) -> bytes:
     lines: list[str] = []
     labels: dict[tuple[tuple[str, str], ...], str] = {}
     for name, (metric, found) in families.items():
-        lines.append(f"# HELP {name} {_escaped(metric.help, quotes=False)}")
+        lines.append(f"# HELP {name} {_escape(metric.help, quotes=False)}")
         lines.append(f"# TYPE {name} {_SHOWN_AS[metric.kind]}")
         for point in found:
             shown = labels.get(point.attributes)
@@ -48,7 +48,7 @@ def encode(points: Iterable[Point]) -> bytes:
 
 
 def _labels(attributes: tuple[tuple[str, str], ...]) -> str:
-    return ",".join([f'{prometheus_label(key)}="{_escaped(value)}"' for key, value in attributes])
+    return ",".join([f'{prometheus_label(key)}="{_escape(value)}"' for key, value in attributes])
 
 
 def _samples(name: str, unit: str, shown: tuple[str, float | Histogram | Spread]) -> Iterator[str]:
@@ -87,6 +87,6 @@ def _number(value: float) -> str:
     return str(value) if isinstance(value, int) else repr(float(value))
 
 
-def _escaped(text: str, *, quotes: bool = True) -> str:
+def _escape(text: str, *, quotes: bool = True) -> str:
     text = text.replace("\\", "\\\\").replace("\n", "\\n")
     return text.replace('"', '\\"') if quotes else text

@@ -48,7 +48,7 @@ class Pusher(Exporter):
                     await sending
                 await self._try()
         except TimeoutError:
-            self._lost(0, "the exporter is closed, and its service does not answer")
+            self._lose(0, "the exporter is closed, and its service does not answer")
         finally:
             if sending is not None:
                 sending.cancel()
@@ -58,7 +58,7 @@ class Pusher(Exporter):
         try:
             await self._push()
         except Exception as error:
-            self._failed(error)
+            self._handle_failure(error)
             return False
         self._works()
         return True
@@ -66,9 +66,9 @@ class Pusher(Exporter):
     async def _push(self) -> None:
         """Send what is there. Raises any error of the sending."""
 
-    def _failed(self, error: Exception) -> None:
+    def _handle_failure(self, error: Exception) -> None:
         """Note that the last sending has failed."""
-        self._lost(0, told_of(error))
+        self._lose(0, told_of(error))
 
     async def _leave(self) -> None:
         """Let go of what the sending needed: nothing more is sent."""

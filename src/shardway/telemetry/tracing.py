@@ -57,23 +57,23 @@ PROCESS = _Operation("process", "process", "CONSUMER")
 SETTLE = _Operation("settle", "settle", "CLIENT")
 
 
-def _guarded(default: Any) -> Callable[[F], F]:
+def _guard(default: Any) -> Callable[[F], F]:
     """Return a decorator that keeps spans from ending the work: what the method raises is logged, and the method
     returns ``default``.
     """
 
-    def around(method: F) -> F:
+    def decorate(method: F) -> F:
         @functools.wraps(method)
-        def guarded(self: Any, *given: Any, **named: Any) -> Any:
+        def call_guarded(self: Any, *given: Any, **named: Any) -> Any:
             try:
                 return method(self, *given, **named)
             except Exception as error:
                 log.error("tracing: %s raised %s; the work goes on without it", method.__name__, type(error).__name__)
                 return default
 
-        return guarded  # type: ignore[return-value]
+        return call_guarded  # type: ignore[return-value]
 
-    return around
+    return decorate
 
 
 class OpenTelemetryTracing:
@@ -169,22 +169,22 @@ class _Spans:
         self._tracer: Any = (tracer_provider or opentelemetry.trace).get_tracer("shardway")
         self._links_max = links_max
 
-    @_guarded(())
+    @_guard(())
     def injected(self) -> Tags:
         """Return the current context as tags."""
         carrier: dict[str, str] = {}
         self._propagator.inject(carrier)
         return tuple(carrier.items())
 
-    @_guarded(None)
+    @_guard(None)
     def of_request(self, stream: str, given: dict[str, Any], contexts: Sequence[Tags]) -> Any:
         """Begin the span of a request. The context of the task that sends is not used: it is that of whichever caller
         put last.
         """
-        parent = self._extracted(contexts[0]) if len(contexts) == 1 else None
+        parent = self._extract(contexts[0]) if len(contexts) == 1 else None
         return self.begun(SEND, stream, given, parent=parent, contexts=contexts)
 
-    @_guarded(None)
+    @_guard(None)
     def begun(
         self,
         operation: _Operation,
@@ -199,7 +199,7 @@ class _Spans:
         """Begin a span. ``inside``: it is a child of the current span; else it is a child of ``parent``, or of none."""
         links = []
         for tags in contexts[: self._links_max]:
-            context = self._trace.get_current_span(self._extracted(tags)).get_span_context()
+            context = self._trace.get_current_span(self._extract(tags)).get_span_context()
             if context.is_valid:
                 links.append(self._trace.Link(context))
         name = stream.rpartition("/")[2]  # a stream may be given by its ARN
@@ -218,21 +218,21 @@ class _Spans:
             start_time=begun_ns,
         )
 
-    def _extracted(self, tags: Tags) -> Any:
+    def _extract(self, tags: Tags) -> Any:
         return self._propagator.extract(dict(tags), context=self._context.Context())
 
-    @_guarded(None)
+    @_guard(None)
     def attached(self, span: Any) -> Any:
         """Make a span the current one, and return the token for `detached`."""
         return None if span is None else self._context.attach(self._trace.set_span_in_context(span))
 
-    @_guarded(None)
+    @_guard(None)
     def detached(self, token: Any) -> None:
         """Make the span current again that was so before `attached` returned this token."""
         if token is not None:
             self._context.detach(token)
 
-    @_guarded(None)
+    @_guard(None)
     def ended(self, span: Any, error: str | None) -> None:
         """End a span. ``error``: the class or code of what failed, and no message, which may hold a record's
         content.
@@ -244,7 +244,7 @@ class _Spans:
             span.set_status(self._trace.Status(self._trace.StatusCode.ERROR))
         span.end()
 
-    @_guarded(None)
+    @_guard(None)
     def settling(self, stream: str, given: dict[str, Any], block: Any) -> Any:
         """Begin the span of the settling that follows a block, as a child of the block's span."""
         if block is None:

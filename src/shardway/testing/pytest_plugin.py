@@ -33,7 +33,7 @@ def local_kinesis(request: pytest.FixtureRequest) -> Iterator[LocalKinesis]:
     """
     from shardway.local import LocalKinesis
 
-    options = {name: value for name, value in _marked(request).items() if name not in ("shards", "name")}
+    options = {name: value for name, value in _marker_options(request).items() if name not in ("shards", "name")}
     with LocalKinesis(**options) as local:
         yield local
 
@@ -59,7 +59,7 @@ def kinesis_stream(
     """
     from shardway.testing.streams.served_stream import ServedStream, name_of_test
 
-    marked = _marked(request)
+    marked = _marker_options(request)
     name = marked.get("name") or name_of_test(request.node.name)
     return ServedStream.create(local_kinesis, name, shards=marked.get("shards", 1))
 
@@ -74,7 +74,7 @@ def make_consumer(request: pytest.FixtureRequest) -> Callable[..., TestConsumer]
     from shardway.testing.consumer.consumer import TestConsumer
     from shardway.testing.streams.memory_stream import MemoryStream
 
-    marked = _marked(request)
+    marked = _marker_options(request)
     stream = MemoryStream(marked.get("name") or "orders", shards=marked.get("shards", 1))
     leases = MemoryLeaseTable()
 
@@ -84,7 +84,7 @@ def make_consumer(request: pytest.FixtureRequest) -> Callable[..., TestConsumer]
     return make
 
 
-def _marked(request: pytest.FixtureRequest) -> dict[str, Any]:
+def _marker_options(request: pytest.FixtureRequest) -> dict[str, Any]:
     """Return what the markers of a test say, the nearest first."""
     found: dict[str, Any] = {}
     for marker in request.node.iter_markers("kinesis"):

@@ -209,6 +209,6 @@ def test_a_lease_that_no_worker_adopts_is_found(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_worker_that_does_not_take_what_has_its_name_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(awaited, "_unasked", lambda worker, view, now_s: [])
+    monkeypatch.setattr(awaited, "_unasked_leases", lambda worker, view, now_s: [])
     with pytest.raises(AssertionError):
         chaos()

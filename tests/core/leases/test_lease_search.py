@@ -168,7 +168,7 @@ def the_token_does_not_grow(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_second_checkpoint_is_an_older_one(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(writes, "_checkpointed", lambda row, to: {CHECKPOINT: str(to.position.sequence_number % 2)})
+    patch.setattr(writes, "_checkpoint_changes", lambda row, to: {CHECKPOINT: str(to.position.sequence_number % 2)})
 
 
 def a_handoff_that_is_asked_for_is_a_loss(patch: pytest.MonkeyPatch) -> None:

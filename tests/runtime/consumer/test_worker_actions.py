@@ -56,7 +56,7 @@ async def test_what_an_action_leads_to_comes_behind_the_other_actions(monkeypatc
         if key == "a":
             worker._handle_between_rounds(events.LeaveAsked())
 
-    monkeypatch.setattr(worker._ahead, "discard", discard)
+    monkeypatch.setattr(worker._reading_ahead, "discard", discard)
     assert worker._handle(events.LeaseSeen(key=K, row=None, lease=None, known=None, sent_s=0.0)) == []
     assert done == ["a", "b", "c"]
 
@@ -75,7 +75,7 @@ async def test_an_action_that_fails_keeps_none_of_the_others_from_being_done(mon
             raise ZeroDivisionError("a bug")
         done.append(key)
 
-    monkeypatch.setattr(worker._ahead, "discard", discard)
+    monkeypatch.setattr(worker._reading_ahead, "discard", discard)
     with pytest.raises(ZeroDivisionError, match="a bug"):
         worker._handle(events.LeaseSeen(key=K, row=None, lease=None, known=None, sent_s=0.0))
     worker._handle(events.LeaveAsked())
@@ -105,6 +105,6 @@ async def test_a_shard_that_does_not_come_any_more_is_not_read_ahead(monkeypatch
     await table.ensure()
     await table.create(LeaseRow(key=K))
     worker = worker_of(table)
-    monkeypatch.setattr(worker._ahead, "come", begun.append)
+    monkeypatch.setattr(worker._reading_ahead, "come", begun.append)
     await worker._do([actions.WarmUp(K)])
     assert begun == []

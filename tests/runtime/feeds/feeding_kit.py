@@ -102,4 +102,4 @@ def kinds(events: list[FeedEvent]) -> set[str]:
 
 def is_subscribed(feed: FanOutFeed) -> bool:
     """False while the shard is polled, or a subscription is under way."""
-    return feed._subscription is not None and not feed._left
+    return feed._subscription is not None and not feed._has_left

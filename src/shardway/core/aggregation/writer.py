@@ -65,7 +65,7 @@ class Aggregator:
 
     __slots__ = (
         "_extra_bytes",
-        "_first",
+        "_first_record",
         "_has_tags",
         "_hash_entries",
         "_hash_indexes",
@@ -97,7 +97,7 @@ class Aggregator:
         """The data bytes of the user records, without anything around them."""
         self.framed_bytes = FRAME_BYTES
         """The container's exact size as an aggregate, magic and digest included."""
-        self._first: tuple[str, int | None, bytes] = ("", None, b"")
+        self._first_record: tuple[str, int | None, bytes] = ("", None, b"")
         self._key_indexes: defaultdict[str, int] = defaultdict()  # The keys stand in the order of the table.
         self._key_entries: list[bytes] = []
         self._hash_indexes: dict[int, int] = {}
@@ -133,7 +133,7 @@ class Aggregator:
             total = len(before) + inner
         framed_bytes = self.framed_bytes + len(new_key) + len(new_hash) + total
         if not self.user_records:
-            self._first = (partition_key, explicit_hash_key, data)
+            self._first_record = (partition_key, explicit_hash_key, data)
         elif framed_bytes > self.bytes_max or self.user_records >= self.records_max:
             return False
         self.framed_bytes = framed_bytes
@@ -236,7 +236,7 @@ class Aggregator:
             cut_keys = self._cut_table(max(known, max(indexes[:fitting]) + 1))
             entries = entries[: len(entries) - sum(len(key_entry(key)) for key in cut_keys)]
         if not self.user_records:
-            self._first = (keys[0], None, datas[0])
+            self._first_record = (keys[0], None, datas[0])
         if entries:
             self._key_entries.append(entries)
         self._parts.append(records)
@@ -259,7 +259,7 @@ class Aggregator:
         """
         if not self.user_records:
             return None
-        partition_key, explicit_hash_key, data = self._first
+        partition_key, explicit_hash_key, data = self._first_record
         where = hash_key(partition_key) if explicit_hash_key is None else explicit_hash_key
         is_carrier = self._has_tags and self.framed_bytes <= self.bytes_max
         if self.user_records == 1 and not is_carrier and open_aggregate(data) is None:

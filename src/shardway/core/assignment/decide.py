@@ -72,7 +72,7 @@ def decide(  # noqa: PLR0913 - what a worker sees, and its rules
         leases_max=known[me].leases_max,
         steal_max=steal_max,
     )
-    give = _granted(listed, list(known.values()), me, failover_s)
+    give = _grant(listed, list(known.values()), me, failover_s)
     return Decision(take=moves.take + moves.steal, ask=moves.ask, give=MappingProxyType(give))
 
 
@@ -94,7 +94,7 @@ def _leave(leases: Sequence[LeaseView], workers: Mapping[str, WorkerView], me: s
     return Decision(give=MappingProxyType(give), free=tuple(free), follow=MappingProxyType(follow))
 
 
-def _granted(leases: Sequence[LeaseView], workers: Sequence[WorkerView], me: str, failover_s: float) -> dict[str, str]:
+def _grant(leases: Sequence[LeaseView], workers: Sequence[WorkerView], me: str, failover_s: float) -> dict[str, str]:
     """Return which of its leases this worker may hand to those that ask for them, one after another, by the
     KCL's rule.
     """

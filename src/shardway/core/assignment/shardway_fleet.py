@@ -56,8 +56,8 @@ def plan(
     may_start = sorted(startable(listed), key=lambda lease: lease.key)
     free = {one.key for one in may_start if is_free(one, everybody, failover_s)}
     ours = [one for one in may_start if one.owner in everybody or one.key in free]
-    present = _able(everybody.values(), {one.owner for one in may_start if one.key in free})
-    assigned = _ask(strategy, ours, present, _preferred(listed, ours, present))
+    present = _able_workers(everybody.values(), {one.owner for one in may_start if one.key in free})
+    assigned = _ask(strategy, ours, present, _preferences(listed, ours, present))
     leaving = me in everybody and everybody[me].leaving
     mine = [lease.key for lease in ours if lease.owner == me]
     waiting = {one.key for one in listed if leaving and one.owner == me and not one.ended}.difference(mine)
@@ -92,7 +92,7 @@ def receiver_for(
     return min(able, key=lambda worker: (load.get(worker.id, 0), worker.id)).id if able else None
 
 
-def _able(workers: Iterable[WorkerView], former: Collection[str | None]) -> list[WorkerView]:
+def _able_workers(workers: Iterable[WorkerView], former: Collection[str | None]) -> list[WorkerView]:
     """Return the workers that leases may go to: not those that lost a lease by their silence, as their writes fail."""
     present = [worker for worker in workers if worker.present]
     return [worker for worker in present if worker.id not in former] or present
@@ -106,7 +106,7 @@ def _ask(
     return strategy(shown, present, preferred) if present else {}
 
 
-def _preferred(
+def _preferences(
     leases: Iterable[LeaseView], startable: Iterable[LeaseView], present: Iterable[WorkerView]
 ) -> dict[str, str]:
     """Return for a lease the worker that could begin it with the least effort: it is warm already, or read a parent

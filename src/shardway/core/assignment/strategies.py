@@ -99,25 +99,25 @@ class Fixed:
                     faults.append(f"{key} is in the lists of {other} and {worker}")
         if faults:
             raise OptionError(faults)
-        self._others = others
+        self._other_strategy = others
 
     def __call__(
         self, leases: Sequence[LeaseView], workers: Sequence[WorkerView], preferred: Mapping[str, str], /
     ) -> Mapping[str, str]:
         """See `Strategy`."""
         present = {worker.id for worker in workers}
-        wanted = {lease.key: self._listed(lease) or self._heir(lease, preferred) for lease in leases}
+        wanted = {lease.key: self._listed_worker(lease) or self._heir(lease, preferred) for lease in leases}
         chosen = {key: worker for key, worker in wanted.items() if worker in present}
-        if self._others is None:
+        if self._other_strategy is None:
             return chosen
         rest = [lease for lease in leases if lease.key not in chosen]
-        return {**self._others(rest, workers, preferred), **chosen}
+        return {**self._other_strategy(rest, workers, preferred), **chosen}
 
-    def _listed(self, lease: LeaseView) -> str | None:
+    def _listed_worker(self, lease: LeaseView) -> str | None:
         return next((self._worker_of[key] for key in (lease.key, *lease.parents) if key in self._worker_of), None)
 
     def _heir(self, lease: LeaseView, preferred: Mapping[str, str]) -> str | None:
-        return lease.owner or preferred.get(lease.key) if self._others is None else None
+        return lease.owner or preferred.get(lease.key) if self._other_strategy is None else None
 
 
 class Custom:

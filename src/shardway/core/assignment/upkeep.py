@@ -26,19 +26,19 @@ def served(leases: Iterable[LeaseView], lineage: Lineage) -> list[str]:
     passed = lineage.ancestors(key for key in kept if key in lineage)
     newest = max((number for one in lineage.shards if (number := shard_id_number(one)) is not None), default=-1)
 
-    def trimmed(shard_id: str) -> bool:
+    def is_trimmed(shard_id: str) -> bool:
         number = shard_id_number(shard_id)
         return shard_id not in lineage and number is not None and number < newest
 
-    def settled(child: str) -> bool:
+    def is_settled(child: str) -> bool:
         lease = kept.get(child)
         if lease is None:
-            return child in passed or trimmed(child)
+            return child in passed or is_trimmed(child)
         return lease.started or lease.ended
 
     def has_served(lease: LeaseView) -> bool:
         children = lease.children or (lineage.children(lease.key) if lease.key in lineage else ())
-        followed = all(map(settled, children)) if children else trimmed(lease.key)
+        followed = all(map(is_settled, children)) if children else is_trimmed(lease.key)
         return lease.ended and followed and not any(parent in kept for parent in lease.parents)
 
     out: list[str] = []
@@ -52,14 +52,14 @@ def served(leases: Iterable[LeaseView], lineage: Lineage) -> list[str]:
 
 
 class HoleAudit:
-    """Notices hash ranges for which there is no lease: no worker reads their records.
+    """Notices hash ranges without a lease: no worker reads their records.
 
     During a reshard there may be a hole for a moment, so one is believed when it was there at several looks in a row.
     """
 
     def __init__(self, *, looks: int = 3) -> None:
         self._looks = looks
-        self._seen: dict[tuple[int, int], int] = {}
+        self._hole_counts: dict[tuple[int, int], int] = {}
 
     def look(self, leases: Iterable[LeaseView], lineage: Lineage | None = None) -> list[tuple[int, int]]:
         """Return the holes (inclusive ranges) that were there at this look and at those before it: repair them now.
@@ -84,5 +84,5 @@ class HoleAudit:
         missing = holes(ranges)
         if not ranges:
             return missing
-        self._seen = {hole: self._seen.get(hole, 0) + 1 for hole in missing}
-        return [hole for hole, times in self._seen.items() if times >= self._looks]
+        self._hole_counts = {hole: self._hole_counts.get(hole, 0) + 1 for hole in missing}
+        return [hole for hole, times in self._hole_counts.items() if times >= self._looks]

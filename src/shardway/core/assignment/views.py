@@ -38,7 +38,7 @@ class LeaseView:
     children: tuple[str, ...] = ()
     """The keys of the children that the row names; empty until a worker writes them."""
     unmoved_s: float = 0.0
-    """The seconds for which the observer has seen the counter stand still; 0 when it sees it for the first time."""
+    """How many seconds the observer has seen the counter stand still; 0 when it sees it for the first time."""
     throughput_kib_s: float | None = None
     """The rate that the owner read of late, in KiB/s. None: not known."""
     hash_range: tuple[int, int] | None = None
@@ -57,7 +57,7 @@ class WorkerView:
     failover_s: float = 0.0
     """The worker's own failover time: another worker takes its leases only after at least as long a silence."""
     unmoved_s: float = 0.0
-    """The seconds for which the observer has seen the worker's row stand still."""
+    """How many seconds the observer has seen the worker's row stand still."""
     leases_max: int | None = None
     """The most leases that the worker will hold."""
     avoids: frozenset[str] = frozenset()

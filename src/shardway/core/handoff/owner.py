@@ -88,7 +88,7 @@ OS, OE, OC = OwnerState, OwnerEvent, OwnerCommand
 OwnerTable: TypeAlias = "Mapping[tuple[OwnerState, OwnerEvent], tuple[OwnerState, tuple[OwnerCommand, ...]]]"
 
 
-_DELIVERING = {
+_DELIVERING_RULES = {
     (OS.HOLDING, OE.OFFER): (OS.OFFERING, (OC.NAME,)),
     (OS.HOLDING, OE.OFFER_COLD): (OS.DRAINING, (OC.NAME, OC.STOP)),
     (OS.HOLDING, OE.FREE): (OS.DRAINING_TO_FREE, (OC.STOP,)),
@@ -103,7 +103,7 @@ _DELIVERING = {
     (OS.OFFERING, OE.FINISHED): (OS.GONE, (OC.UNNAME,)),
     (OS.OFFERING, OE.LOST): (OS.GONE, (OC.UNNAME,)),
 }
-_STOPPED = {
+_STOPPED_RULES = {
     (OS.DRAINING, OE.DRAINED): (OS.GIVING, (OC.GIVE,)),
     (OS.DRAINING, OE.DRAIN_DEADLINE): (OS.GIVING, (OC.GIVE,)),
     # Nothing was sent yet, so it can simply go on.
@@ -120,7 +120,7 @@ _STOPPED = {
     (OS.DRAINING_TO_FREE, OE.FINISHED): (OS.GONE, ()),
     (OS.DRAINING_TO_FREE, OE.LOST): (OS.GONE, ()),
 }
-_WRITING = {
+_WRITING_RULES = {
     # The name stays until the outcome is known: the receiver looks at the row for as long.
     (OS.GIVING, OE.ENDED): (OS.GONE, (OC.UNNAME,)),
     (OS.GIVING, OE.LOST): (OS.GONE, (OC.UNNAME,)),
@@ -128,7 +128,7 @@ _WRITING = {
     (OS.FREEING, OE.LOST): (OS.GONE, ()),
 }
 
-OWNER: OwnerTable = MappingProxyType({**_DELIVERING, **_STOPPED, **_WRITING})
+OWNER: OwnerTable = MappingProxyType({**_DELIVERING_RULES, **_STOPPED_RULES, **_WRITING_RULES})
 """The owner's table: (state, event) to (next state, commands in order)."""
 
 
@@ -150,7 +150,7 @@ class OwnerSide:
         self._warm_deadline_s = warm_deadline_s
         self._drain_deadline_s = drain_deadline_s
         self._offered_s = 0.0
-        self._answered = False  # True: the receiver was seen to want what it is offered.
+        self._is_answered = False  # True: the receiver was seen to want what it is offered.
         self._moves = False  # True: its row has moved since it was offered, as far as is known.
         self._by_leader = False
 
@@ -163,7 +163,7 @@ class OwnerSide:
         if (self.state, event) not in OWNER:
             return ()
         self.receiver, self._offered_s = receiver, now_s
-        self._answered = self._moves = self._by_leader = False
+        self._is_answered = self._moves = self._by_leader = False
         return self.handle(event, now_s)
 
     def leader_named(self, receiver: str, now_s: float) -> tuple[OwnerCommand, ...]:
@@ -184,9 +184,9 @@ class OwnerSide:
             return ()
         view = workers.get(self.receiver)
         wanted = view is not None and self.key in view.wants | view.warm
-        if view is None or not view.present or (self._answered and not wanted):
+        if view is None or not view.present or (self._is_answered and not wanted):
             return self.handle(OwnerEvent.RECEIVER_GONE, now_s)
-        self._answered = self._answered or wanted
+        self._is_answered = self._is_answered or wanted
         # A receiver that asked and died is not dead by its row for a while. But living ones write their rows often.
         period_s = view.failover_s / WRITES_PER_FAILOVER
         moved = view.unmoved_s < now_s - self._offered_s
@@ -201,7 +201,7 @@ class OwnerSide:
             return ()
         if self.state in _DRAINS:
             return self.handle(OwnerEvent.DRAIN_DEADLINE, now_s)
-        lives = self._answered and self._moves
+        lives = self._is_answered and self._moves
         if lives and not may_stop:
             return ()
         return self.handle(OwnerEvent.WARM_DEADLINE if lives else OwnerEvent.RECEIVER_GONE, now_s)

@@ -90,7 +90,7 @@ class ReceiverCommand(StrEnum):
     READ = "read"
     """Read the lease's row, consistently, and say what it shows."""
     TAKE = "take"
-    """Claim the lease: send the write by which it is the owner from then on, or stays it where it is named already."""
+    """Claim the lease: send the write that makes it the owner, or that keeps it the owner where it is named already."""
     RECEIVE = "receive"
     """Begin a tenure with the row that was seen, at once; or claim the lease, if its fence were down already."""
     DELIVER = "deliver"
@@ -106,7 +106,7 @@ ReceiverTable: TypeAlias = (
 POLLS = frozenset({RS.WARMING, RS.WARM, RS.PARTING, RS.LETTING_GO, RS.LAST_LOOK})
 """The states in which the lease's row is read every few moments."""
 
-_APART = {
+_APART_RULES = {
     (RS.IDLE, RE.WANT): (RS.ASKING, (RC.SAY_WANTED,)),
     (RS.IDLE, RE.NAMED): (RS.WARMING, (RC.SAY_WANTED, RC.WARM_UP)),
     (RS.IDLE, RE.TAKEABLE): (RS.TAKING, (RC.TAKE,)),
@@ -119,7 +119,7 @@ _APART = {
     (RS.ASKING, RE.MINE): (RS.TAKING, (RC.TAKE,)),
     (RS.ASKING, RE.MINE_UNSEEN): (RS.TAKING, (RC.TAKE,)),
 }
-_NAMED = {
+_NAMED_RULES = {
     (RS.WARMING, RE.WARMED): (RS.WARM, (RC.SAY_WARM,)),
     **{
         pair: outcome
@@ -134,7 +134,7 @@ _NAMED = {
         }.items()
     },
 }
-_PARTING = {
+_PARTING_RULES = {
     (RS.PARTING, RE.NAMED): (RS.WARMING, ()),
     (RS.PARTING, RE.DROP): (RS.LAST_LOOK, (RC.UNSAY, RC.DISCARD)),
     (RS.PARTING, RE.MINE): (RS.TAKING, (RC.RECEIVE,)),
@@ -154,13 +154,13 @@ _PARTING = {
     (RS.LAST_LOOK, RE.THEIRS): (RS.IDLE, ()),
     (RS.LAST_LOOK, RE.OTHERS): (RS.IDLE, ()),
 }
-_TAKING = {
+_TAKING_RULES = {
     (RS.TAKING, RE.BEGAN): (RS.HOLDING, (RC.UNSAY, RC.DELIVER)),
     (RS.TAKING, RE.NOT_TAKEN): (RS.IDLE, (RC.UNSAY, RC.DISCARD)),
     (RS.TAKING, RE.GIVEN_INSTEAD): (RS.TAKING, (RC.TAKE,)),
 }
 
-RECEIVER: ReceiverTable = MappingProxyType({**_APART, **_NAMED, **_PARTING, **_TAKING})
+RECEIVER: ReceiverTable = MappingProxyType({**_APART_RULES, **_NAMED_RULES, **_PARTING_RULES, **_TAKING_RULES})
 """The receiver's table: (state, event) to (next state, commands in order)."""
 
 

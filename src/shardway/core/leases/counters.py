@@ -24,33 +24,33 @@ class _SeenRow(NamedTuple):
 class ObservedCounters:
     """The counters by key that an observer has seen: of leases, or of workers."""
 
-    __slots__ = ("_seen",)
+    __slots__ = ("_seen_rows",)
 
     def __init__(self) -> None:
-        self._seen: dict[str, _SeenRow] = {}
+        self._seen_rows: dict[str, _SeenRow] = {}
 
     def look(self, key: str, counter: int, now_s: float, *, owner: str | None = None) -> None:
         """Note a value that an answer showed, at the time of the answer. A change of the owner's name is a movement
         too. ``owner``: the lease's owner, or the process whose row it is.
         """
-        seen = self._seen.get(key)
+        seen = self._seen_rows.get(key)
         if seen is None or seen.counter != counter or seen.owner != owner:
-            self._seen[key] = _SeenRow(counter, owner, now_s)
+            self._seen_rows[key] = _SeenRow(counter, owner, now_s)
 
     def look_at_leases(self, rows: Iterable[LeaseRow], now_s: float) -> None:
         """Note all leases, as one scan showed them; a lease that is not among them is forgotten."""
-        before, self._seen = self._seen, {}
+        before, self._seen_rows = self._seen_rows, {}
         for row in rows:
             seen = before.get(row.key)
             if seen is not None:
-                self._seen[row.key] = seen
+                self._seen_rows[row.key] = seen
             self.look(row.key, row.counter, now_s, owner=row.owner)
 
     def forget(self, key: str) -> None:
         """Forget a key that is gone, or of no interest."""
-        self._seen.pop(key, None)
+        self._seen_rows.pop(key, None)
 
     def unmoved_s(self, key: str, now_s: float) -> float:
         """Return how many seconds the counter is known to stand still; 0 for a key that was never seen."""
-        seen = self._seen.get(key)
+        seen = self._seen_rows.get(key)
         return 0.0 if seen is None else now_s - seen.since_s

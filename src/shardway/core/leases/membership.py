@@ -27,12 +27,12 @@ FORGET_AFTER_FAILOVERS = 60
 class WorkerRows:
     """The knowledge that one worker has of the others, by looks at the table of workers."""
 
-    __slots__ = ("_failover_s", "_observed", "rows", "worker")
+    __slots__ = ("_failover_s", "_observed_counters", "rows", "worker")
 
     def __init__(self, worker: str, failover_s: float) -> None:
         self.worker = worker
         self._failover_s = failover_s
-        self._observed = ObservedCounters()
+        self._observed_counters = ObservedCounters()
         self.rows: dict[str, WorkerRow] = {}
         """The rows as they were seen last, without this worker's own."""
 
@@ -43,13 +43,13 @@ class WorkerRows:
         """
         seen = {row.worker_id: row for row in rows}
         for worker_id in self.rows.keys() - seen.keys():
-            self._observed.forget(worker_id)
+            self._observed_counters.forget(worker_id)
         seen.pop(self.worker, None)
         self.rows = seen
         for row in seen.values():
             # A process that comes back under its former id counts from the start. Its count can meet the one that an
             # old copy of the table shows for the former process, and then a worker that lives would seem to be silent.
-            self._observed.look(row.worker_id, row.counter, now_s, owner=row.process)
+            self._observed_counters.look(row.worker_id, row.counter, now_s, owner=row.process)
 
     def failover_s(self, worker_id: str | None) -> float:
         """Return how long to wait for an owner: the longer of its failover time and ours; ours where it has no worker
@@ -61,14 +61,14 @@ class WorkerRows:
         return self._failover_s if row is None else max(self._failover_s, row.failover_s)
 
     def unmoved_s(self, worker_id: str, now_s: float) -> float:
-        """Return the seconds for which a worker's row was seen to stand still."""
-        return self._observed.unmoved_s(worker_id, now_s)
+        """Return how many seconds a worker's row was seen to stand still."""
+        return self._observed_counters.unmoved_s(worker_id, now_s)
 
     def quiet(self, now_s: float) -> list[str]:
         """Return the workers whose rows have not moved for their failover time, as far as is known: a reason to look
         closer.
         """
-        return [one for one in self.rows if self._observed.unmoved_s(one, now_s) > self.failover_s(one)]
+        return [one for one in self.rows if self._observed_counters.unmoved_s(one, now_s) > self.failover_s(one)]
 
     def silent(self, *, leases_answered_s: float, look_sent_s: float, now_s: float) -> list[str]:
         """Return the workers whose leases may be taken, by their counters as they were read.
@@ -85,5 +85,5 @@ class WorkerRows:
         return [
             row
             for one, row in self.rows.items()
-            if self._observed.unmoved_s(one, now_s) > FORGET_AFTER_FAILOVERS * self.failover_s(one)
+            if self._observed_counters.unmoved_s(one, now_s) > FORGET_AFTER_FAILOVERS * self.failover_s(one)
         ]

@@ -72,10 +72,10 @@ class MirroredRows:
     def __init__(self, rows: Iterable[LeaseRow]) -> None:
         """``rows`` are the leases of one stream, by shard id."""
         self._rows = {row.key: row for row in rows}
-        self._known = dict(self._rows)
+        self._known_rows = dict(self._rows)
         """The row with the highest counter of each lease: a worker's token was no higher."""
         self._marks: dict[str, Mark] = {}
-        self._gone: frozenset[str] = frozenset()
+        self._gone_keys: frozenset[str] = frozenset()
         self._notes = False
         self._doubtful: set[str] = set()
 
@@ -91,8 +91,10 @@ class MirroredRows:
         the note is another one; else a note goes with a checkpoint.
         """
         self._marks = {mark.shard_id: mark for mark in marks}
-        self._known = {key: row for key, row in self._known.items() if key in self._marks or key in self._rows}
-        self._gone = frozenset(gone)
+        self._known_rows = {
+            key: row for key, row in self._known_rows.items() if key in self._marks or key in self._rows
+        }
+        self._gone_keys = frozenset(gone)
         self._notes = notes
 
     def steps(self) -> list[Step]:
@@ -106,15 +108,15 @@ class MirroredRows:
             if key in self._doubtful:
                 steps.append(Read(key))
             elif (row := self._rows.get(key)) is None:
-                steps.append(Create(self._made(mark)))
-            elif row.actual_owner is None and row.counter < self._known[key].counter and not row.ended:
+                steps.append(Create(self._new_row(mark)))
+            elif row.actual_owner is None and row.counter < self._known_rows[key].counter and not row.ended:
                 steps.append(writes.restore(self._as_known(row), row))
             elif row.actual_owner is None and _is_foreign(row, mark):
-                steps.append(writes.begin_anew(row, _born(mark), note=mark.note))
+                steps.append(writes.begin_anew(row, _first_row(mark), note=mark.note))
             elif row.actual_owner is None and not (mark.checkpoint.is_end and self._lacks_children(mark)):
-                write = self._towards(row, mark)
+                write = self._write_towards(row, mark)
                 steps += [] if write is None else [write]
-        for key in (self._gone | self._of_others()) - self._marks.keys():
+        for key in (self._gone_keys | self._of_others()) - self._marks.keys():
             row = self._rows.get(key)
             if key in self._doubtful:
                 steps.append(Read(key))
@@ -132,8 +134,8 @@ class MirroredRows:
             self._rows.pop(key, None)
         else:
             self._rows[key] = outcome.row
-            if key not in self._known or outcome.row.counter >= self._known[key].counter:
-                self._known[key] = outcome.row
+            if key not in self._known_rows or outcome.row.counter >= self._known_rows[key].counter:
+                self._known_rows[key] = outcome.row
 
     def doubt(self, keys: Iterable[str]) -> None:
         """Have these rows read again."""
@@ -153,7 +155,7 @@ class MirroredRows:
             mark.shard_id
             for mark in (list(self._marks.values()) if marks is None else marks)
             if (row := self._rows.get(mark.shard_id)) is None
-            or _ahead(row, mark)
+            or _is_ahead(row, mark)
             or _is_foreign(row, mark)
             or mark.shard_id in self._doubtful
         ]
@@ -173,22 +175,22 @@ class MirroredRows:
         mark = next(iter(self._marks.values()), None)
         return set() if mark is None else {key for key, row in self._rows.items() if _is_foreign(row, mark)}
 
-    def _made(self, mark: Mark) -> LeaseRow:
+    def _new_row(self, mark: Mark) -> LeaseRow:
         """Return the row of a shard that has none; the counter of a row that was deleted goes on."""
-        known, born = self._known.get(mark.shard_id), _born(mark)
+        known, born = self._known_rows.get(mark.shard_id), _first_row(mark)
         return born if known is None else replace(born, counter=known.counter + 1)
 
     def _as_known(self, found: LeaseRow) -> LeaseRow:
         """Return a lease whose row was deleted and made anew by others, as it was, unless the new row says more."""
-        known = self._known[found.key]
+        known = self._known_rows[found.key]
         checkpoint = max(known.checkpoint, found.checkpoint) if found.checkpoint.is_position else known.checkpoint
         return replace(known, checkpoint=checkpoint, owner=None, checkpoint_owner=None, process=None)
 
     def _lacks_children(self, mark: Mark) -> bool:
         return any(child in self._marks and child not in self._rows for child in mark.children)
 
-    def _towards(self, row: LeaseRow, mark: Mark) -> Write | None:
-        if _ahead(row, mark):
+    def _write_towards(self, row: LeaseRow, mark: Mark) -> Write | None:
+        if _is_ahead(row, mark):
             write = writes.checkpoint(row, mark.checkpoint, read_until_ms=mark.read_until_ms)
         elif self._wants_note(row, mark):
             write = writes.renew(row, read_until_ms=mark.read_until_ms)
@@ -216,11 +218,11 @@ def _is_foreign(row: LeaseRow, mark: Mark) -> bool:
     return mark.of_stream is not None and mark.of_stream.disowns(row)
 
 
-def _ahead(row: LeaseRow, mark: Mark) -> bool:
+def _is_ahead(row: LeaseRow, mark: Mark) -> bool:
     return mark.checkpoint > row.checkpoint and (mark.checkpoint.is_position or mark.checkpoint.is_end)
 
 
-def _born(mark: Mark) -> LeaseRow:
+def _first_row(mark: Mark) -> LeaseRow:
     first, last = mark.hash_range
     return LeaseRow(
         key=mark.shard_id,

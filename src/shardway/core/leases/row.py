@@ -51,7 +51,7 @@ ATTRIBUTES = (
 THROUGHPUT_DIGITS = 6
 """The number of decimals with which the KCL prints the throughput."""
 
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_NO_ATTRIBUTES: Mapping[str, Any] = MappingProxyType({})
 
 
 class NotALeaseError(ValueError):
@@ -106,7 +106,7 @@ class LeaseRow:
     """
     of_stream: str | None = None
     """The stream that the shard is of (`StreamMark.text`); None: no worker has written that."""
-    others: Mapping[str, Any] = field(default_factory=lambda: _NOTHING, hash=False)
+    others: Mapping[str, Any] = field(default_factory=lambda: _NO_ATTRIBUTES, hash=False)
     """The attributes that Shardway does not know. No write touches them."""
 
     @property
@@ -237,11 +237,12 @@ def _lease_row(of: Mapping[str, Any]) -> LeaseRow:
         read_until_ms=None if of.get(READ_UNTIL) is None else int(of[READ_UNTIL]),
         process=_str_or_none(of.get(PROCESS)),
         of_stream=_str_or_none(of.get(OF_STREAM)),
-        others=MappingProxyType({name: value for name, value in of.items() if name not in _KNOWN}) or _NOTHING,
+        others=MappingProxyType({name: value for name, value in of.items() if name not in _KNOWN_ATTRIBUTES})
+        or _NO_ATTRIBUTES,
     )
 
 
-_KNOWN = frozenset(ATTRIBUTES)
+_KNOWN_ATTRIBUTES = frozenset(ATTRIBUTES)
 
 
 def _str(value: object) -> str:

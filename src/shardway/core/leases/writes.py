@@ -61,14 +61,14 @@ def renew(row: LeaseRow, throughput_kib_s: float | None = None, read_until_ms: i
     """Return a write that shows that the owner lives. Measurements are stored with it: for a KCL leader, for balancing,
     for a later owner.
     """
-    return _owners(row, Kind.RENEW, _measured(row, throughput_kib_s, read_until_ms))
+    return _owners(row, Kind.RENEW, _measures(row, throughput_kib_s, read_until_ms))
 
 
 def checkpoint(
     row: LeaseRow, to: Checkpoint, throughput_kib_s: float | None = None, read_until_ms: int | None = None
 ) -> Write:
     """Return a write that stores progress, which is a renewal too. Raises ValueError for a step back."""
-    changes = _checkpointed(row, to) | _measured(row, throughput_kib_s, read_until_ms)
+    changes = _checkpoint_changes(row, to) | _measures(row, throughput_kib_s, read_until_ms)
     return _owners(row, Kind.CHECKPOINT, changes)
 
 
@@ -88,7 +88,7 @@ def give(
     """Return a write that hands the lease to another worker, with the last checkpoint. Without it what is pending
     stays. ``process`` is the process of the worker's name that is to have it, as its row shows it.
     """
-    changes = ({} if to is None else _checkpointed(row, to)) | _measured(row, None, read_until_ms)
+    changes = ({} if to is None else _checkpoint_changes(row, to)) | _measures(row, None, read_until_ms)
     if worker != row.actual_owner:
         changes[SWITCHES] = 1 if to is not None else row.switches + 1
     return _owners(row, Kind.GIVE, {**changes, OWNER: worker, CHECKPOINT_OWNER: None, **_of_process(row, process)})
@@ -101,7 +101,7 @@ def restore(known: LeaseRow, found: LeaseRow | None, lost: Write | None = None) 
     Then its counter has been seen, and its checkpoint must not go back. The worker to which it gave the lease is not
     kept.
     """
-    changes = {name: value for name, value in _known(known, lost).items() if name not in known.others}
+    changes = {name: value for name, value in _known_attributes(known, lost).items() if name not in known.others}
     if found is None:
         stored = tuple((name, value) for name, value in changes.items() if value is not None)
         return Write(Kind.RESTORE, known.key, ((KEY, None),), stored)
@@ -115,11 +115,15 @@ def as_known(known: LeaseRow, lost: Write | None = None) -> LeaseRow:
     missing.
     """
     of_owner = (OWNER, CHECKPOINT_OWNER, PROCESS)
-    after = {name: value for name, value in _known(known, lost).items() if value is not None and name not in of_owner}
+    after = {
+        name: value
+        for name, value in _known_attributes(known, lost).items()
+        if value is not None and name not in of_owner
+    }
     return lease_row(after)
 
 
-def _known(known: LeaseRow, lost: Write | None) -> dict[str, Any]:
+def _known_attributes(known: LeaseRow, lost: Write | None) -> dict[str, Any]:
     may_be = {} if lost is None else dict(lost.changes)
     progress = {name: value for name, value in may_be.items() if name in _PROGRESS}
     return {**known.attributes(), **progress, COUNTER: max(known.counter, may_be.get(COUNTER, 0)) + 1}
@@ -134,7 +138,7 @@ def free(row: LeaseRow, to: Checkpoint | None = None, read_until_ms: int | None 
     """Return a write that lets the lease go, with the last checkpoint. If a KCL leader has named the next owner, that
     worker has it then.
     """
-    changes = ({} if to is None else _checkpointed(row, to)) | _measured(row, None, read_until_ms)
+    changes = ({} if to is None else _checkpoint_changes(row, to)) | _measures(row, None, read_until_ms)
     if row.handoff_to is None:
         changes[OWNER] = None
     return _owners(row, Kind.FREE, {**changes, CHECKPOINT_OWNER: None})
@@ -164,7 +168,7 @@ def begin_anew(row: LeaseRow, born: LeaseRow, *, note: str | None = None) -> Wri
 
 
 def move(row: LeaseRow, to: Checkpoint, *, children: frozenset[str] = frozenset()) -> Write:
-    """Return a write by which an operator moves the lease forward or back, without an owner. A checkpoint that was
+    """Return the write of an operator that moves the lease forward or back, without an owner. A checkpoint that was
     prepared is dropped, and so is the time up to which all was read. ``children`` are those of a shard that counts as
     ended then.
     """
@@ -231,7 +235,7 @@ def _owners(row: LeaseRow, kind: Kind, changes: dict[str, Any]) -> Write:
     return Write(kind, row.key, _as_seen(row), ((COUNTER, row.counter + 1), *changes.items()))
 
 
-def _measured(row: LeaseRow, throughput_kib_s: float | None, read_until_ms: int | None) -> dict[str, Any]:
+def _measures(row: LeaseRow, throughput_kib_s: float | None, read_until_ms: int | None) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     if throughput_kib_s is not None:
         changes[THROUGHPUT] = round(throughput_kib_s, THROUGHPUT_DIGITS)
@@ -240,7 +244,7 @@ def _measured(row: LeaseRow, throughput_kib_s: float | None, read_until_ms: int 
     return changes
 
 
-def _checkpointed(row: LeaseRow, to: Checkpoint) -> dict[str, Any]:
+def _checkpoint_changes(row: LeaseRow, to: Checkpoint) -> dict[str, Any]:
     _forward(row, to)
     changes = {CHECKPOINT: to.text, SUB: to.sub_sequence_number, **pending_attributes(None, None), SWITCHES: 0}
     if row.checkpoint.is_timed and row.read_until_ms is not None and to.is_position:

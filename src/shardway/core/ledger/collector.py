@@ -136,7 +136,7 @@ class Collector(Generic[R]):
         return [self._groups.popitem(last=False)[1] for _ in range(len(self._groups)) if self.next_at_s() <= now_s]
 
     def flush(self, wanted: Callable[[Collected[R]], bool] | None = None) -> list[Collected[R]]:
-        """Return all collections, complete or not; with ``wanted``, those for which it is true."""
+        """Return all collections, complete or not; with ``wanted``, those that it is true for."""
         groups = [group for group in self._groups.values() if wanted is None or wanted(group)]
         for group in groups:
             del self._groups[group.key]

@@ -35,7 +35,7 @@ class GiveUpReason(NamedTuple):
     """The name of the policy: GiveUp or Stop."""
     reason: str
     cool_down_s: float
-    """The seconds for which this worker leaves the shard alone, after GiveUp."""
+    """How many seconds this worker leaves the shard alone, after GiveUp."""
     error: BaseException | None
     """The handler's error, where that was the reason."""
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from shardway.core.ledger.page import Page
 
 
-class _Run:
+class _FreshRun:
     """Records of one key in one page that were never delivered."""
 
     __slots__ = ("at", "page", "places")
@@ -36,7 +36,7 @@ class _Lane:
 
     def __init__(self, key: object) -> None:
         self.key = key
-        self.fresh: deque[_Run] = deque()
+        self.fresh: deque[_FreshRun] = deque()
         self.again: Line | None = None
         self.busy: Ticket | None = None
         """The ticket of this key that is in flight."""
@@ -64,7 +64,8 @@ class KeyQueue:
     """
 
     __slots__ = (
-        "_former", "_key_of", "_lanes", "_new", "_out", "_ready", "_slots_max", "_tickets", "_waiting", "furthest"
+        "_former", "_key_of", "_lanes", "_new_count", "_out_count", "_ready", "_slots_max", "_tickets",
+        "_waiting_lanes", "furthest",
     )  # fmt: skip
 
     def __init__(self, tickets: Tickets, *, slots_max: int, key_of: Callable[[Any], object]) -> None:
@@ -73,9 +74,9 @@ class KeyQueue:
         self._key_of = key_of
         self._lanes: dict[object, _Lane] = {}
         self._ready: deque[_Lane] = deque()
-        self._waiting: list[tuple[float, int, _Lane, int]] = []
-        self._out = 0
-        self._new = 0
+        self._waiting_lanes: list[tuple[float, int, _Lane, int]] = []
+        self._out_count = 0
+        self._new_count = 0
         self._former: dict[Ticket, list[_Lane]] = {}  # The lanes that a ticket of another order holds up.
         self.furthest = NOTHING_TAKEN
 
@@ -92,11 +93,11 @@ class KeyQueue:
             if lane.fresh and lane.fresh[-1].page is page:
                 lane.fresh[-1].places.append(place)
             else:
-                lane.fresh.append(_Run(page, place))
+                lane.fresh.append(_FreshRun(page, place))
             if not lane.queued and lane.busy is None and not lane.former:
                 lane.queued = True
                 self._ready.append(lane)
-        self._new += len(places)
+        self._new_count += len(places)
 
     def requeue(self, tickets: Iterable[Ticket]) -> None:
         """Let these tickets wait, before all else of their key."""
@@ -148,11 +149,11 @@ class KeyQueue:
             self._ready.append(lane)
 
     def take(self, now_s: float, records_max: int, *, gaps_only: bool) -> Ticket | None:
-        """Return the next ticket of a key of which nothing is in flight, while a slot is free."""
-        if self._out >= self._slots_max:
+        """Return the next ticket of a key that has nothing in flight, while a slot is free."""
+        if self._out_count >= self._slots_max:
             return None
         while self.next_at_s() <= now_s:
-            self._ready.append(heappop(self._waiting)[2])
+            self._ready.append(heappop(self._waiting_lanes)[2])
         for _ in range(len(self._ready)):
             lane = self._ready.popleft()
             if not lane.queued:  # It had its turn, by being ready twice.
@@ -164,13 +165,13 @@ class KeyQueue:
                 lane.queued = False
                 self._leave(lane)
             elif ticket.due_s > now_s:
-                heappush(self._waiting, (ticket.due_s, ticket.serial, lane, lane.turn))
+                heappush(self._waiting_lanes, (ticket.due_s, ticket.serial, lane, lane.turn))
             else:
                 if lane.again is not None and lane.again.first() is ticket:
                     ticket = lane.again.take()
                 lane.queued = False
                 lane.busy = ticket
-                self._out += 1
+                self._out_count += 1
                 return ticket
         return None
 
@@ -189,7 +190,7 @@ class KeyQueue:
             return
         if lane.busy is ticket:
             lane.busy = None
-            self._out -= 1
+            self._out_count -= 1
             if lane.fresh or lane.waits():
                 lane.queued = True
                 self._ready.append(lane)
@@ -201,15 +202,15 @@ class KeyQueue:
 
     def next_at_s(self) -> float:
         """Return when a key that waits may go on; infinity also while all slots are taken."""
-        if self._out >= self._slots_max:
+        if self._out_count >= self._slots_max:
             return math.inf
-        while self._waiting and self._waiting[0][2].turn != self._waiting[0][3]:
-            heappop(self._waiting)
-        return self._waiting[0][0] if self._waiting else math.inf
+        while self._waiting_lanes and self._waiting_lanes[0][2].turn != self._waiting_lanes[0][3]:
+            heappop(self._waiting_lanes)
+        return self._waiting_lanes[0][0] if self._waiting_lanes else math.inf
 
     def has_new(self) -> bool:
         """True when there are records that were never delivered."""
-        return self._new > 0
+        return self._new_count > 0
 
     def has_gaps(self) -> bool:
         """True when records were never delivered that lie before others that were, or parts of a record that was begun:
@@ -239,7 +240,7 @@ class KeyQueue:
         run.at += len(places)
         if run.at == len(run.places):
             lane.fresh.popleft()
-        self._new -= len(places)
+        self._new_count -= len(places)
         ticket = self._tickets.new_ticket(run.page, places)
         ticket.key = lane.key
         return ticket

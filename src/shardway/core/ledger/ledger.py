@@ -53,7 +53,7 @@ class TenureEnd(NamedTuple):
 
 
 class MayDeliver(Enum):
-    """The choices of what a ledger delivers. What is in flight may be settled all the same."""
+    """The choices of what a ledger delivers. What is in flight may be settled in any case."""
 
     ALL = "all"
     GAPS = "gaps"
@@ -104,7 +104,7 @@ class Ledger(Generic[R]):
         """How far all is settled."""
         self.letters: Letters[R] = self._faults.letters
         """The dead letters that are to be written."""
-        self._starving = Starvation(policy.full_after_s)
+        self._starvation = Starvation(policy.full_after_s)
         self._closed: str | None = None
 
     def take_events(self) -> Sequence[LedgerEvent]:
@@ -225,9 +225,9 @@ class Ledger(Generic[R]):
         book = self._book
         delivery = book.take(now_s, records_max, gaps_only=self.may_deliver is MayDeliver.GAPS)
         if delivery is not None:
-            self._starving.gets()
+            self._starvation.gets()
         elif book.out and self.is_full and not book.queue.has_new():
-            self._starving.gets_none(now_s)
+            self._starvation.gets_none(now_s)
         return delivery
 
     def next_turn_at_s(self) -> float:
@@ -236,7 +236,7 @@ class Ledger(Generic[R]):
 
     def next_check_at_s(self) -> float:
         """Return when `check` has something to say, whether or not the program asks for records; or infinity."""
-        return min(self._book.stalls.next_at_s(), self._starving.next_at_s())
+        return min(self._book.stalls.next_at_s(), self._starvation.next_at_s())
 
     def remaining(self, delivery: Delivery[R]) -> Sequence[int]:
         """Return the places of a delivery that are not settled and were not delivered again meanwhile."""
@@ -275,7 +275,7 @@ class Ledger(Generic[R]):
         before: a program that leaves a batch has settled the rest.
         """
         if self._closed is not None:
-            return self._late(ticket.left if places is None else len(places))
+            return self._report_late(ticket.left if places is None else len(places))
         self._faults.failing_since_s = None
         if places is None:
             self._book.settle_all(ticket)
@@ -296,13 +296,13 @@ class Ledger(Generic[R]):
         that were put off, or given up.
         """
         if self._closed is not None:
-            return self._late(len(places))
+            return self._report_late(len(places))
         return self.ack(ticket, self._book.not_put_off(ticket, places))
 
     def skip(self, ticket: Ticket, places: Sequence[int] | None = None, *, reason: str = "skipped") -> bool:
         """Settle these records without having been processed; an event says so."""
         if self._closed is not None:
-            return self._late(ticket.left if places is None else len(places))
+            return self._report_late(ticket.left if places is None else len(places))
         if places is None:
             named: Sequence[int] = self._book.not_put_off(ticket, ticket.places)
         else:
@@ -316,7 +316,7 @@ class Ledger(Generic[R]):
         Raises ValueError with ``ByKey``: there records that were not delivered lie between them.
         """
         if self._closed is not None:
-            return self._late(1)
+            return self._report_late(1)
         if isinstance(self.policy.order, ByKey):
             raise ValueError("settle_through needs records in order; with ByKey settle the records of each delivery")
         self._faults.failing_since_s = None
@@ -370,12 +370,12 @@ class Ledger(Generic[R]):
             return
         for root in self._book.stalls.due(now_s):
             self._faults.stalled(root, now_s)
-        if not self._starving.lasts:
+        if not self._starvation.lasts:
             return
         oldest = self.progress.oldest
         if oldest is None or not self.is_full:
-            self._starving.gets()
-        elif (held_s := self._starving.due(now_s)) is not None:
+            self._starvation.gets()
+        elif (held_s := self._starvation.due(now_s)) is not None:
             self._events.held(self.held, oldest, held_s)
 
     def close(self, reason: str) -> TenureEnd:
@@ -389,7 +389,7 @@ class Ledger(Generic[R]):
                 self._events.unsettled(unsettled, reason)
         return TenureEnd(self.progress.safe, len(unsettled))
 
-    def _late(self, records: int) -> bool:
+    def _report_late(self, records: int) -> bool:
         self._events.late(records, self._closed or "")
         return False
 

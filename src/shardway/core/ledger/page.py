@@ -91,7 +91,7 @@ def payload_bytes_of_all(records: Sequence[Any]) -> int:
 
 
 class Page(Generic[R]):
-    """Some records in their order, with a note of which of them are not settled."""
+    """Some records in their order, with a note that says which of them are not settled."""
 
     __slots__ = (
         "before",
@@ -191,7 +191,7 @@ class Page(Generic[R]):
         return True
 
     def mark_all(self, places: Sequence[int], count: int) -> None:
-        """Settle these places, of which exactly ``count`` were not settled."""
+        """Settle these places; exactly ``count`` of them were not settled."""
         if count == self.left:
             self.clear()
             return
@@ -322,7 +322,7 @@ class Page(Generic[R]):
         while index > 0 and places[index - 1] == places[index] - 1:
             index -= 1
             other = records[index]
-            if not _same(own, other):
+            if not _is_same(own, other):
                 return Position(other.sequence_number, other.sub_sequence_number)
         return befores[index] if befores is not None else None
 
@@ -363,7 +363,7 @@ class Page(Generic[R]):
         kept: list[int] = []
         kept_befores: list[Position | None] = []
         for index, record in enumerate(records):
-            if record is not own and not _same(own, record):
+            if record is not own and not _is_same(own, record):
                 if befores is not None and places[index - 1] != places[index] - 1:
                     before = befores[index]
                 else:
@@ -375,7 +375,7 @@ class Page(Generic[R]):
         return kept, kept_befores
 
 
-def _same(one: HasPosition, other: HasPosition) -> bool:
+def _is_same(one: HasPosition, other: HasPosition) -> bool:
     """Say whether both records are of one position: they are parts of one record."""
     return one.sub_sequence_number == other.sub_sequence_number and one.sequence_number == other.sequence_number
 

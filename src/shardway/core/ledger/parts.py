@@ -1,4 +1,4 @@
-"""The parts of a record, each of which is delivered by itself; the record is settled when all of its parts are.
+"""The parts of a record. Each of them is delivered by itself; the record is settled when all of its parts are.
 
 The parts of a record must follow from the record alone. Then a replay makes the same parts, and (position, part) names
 a part for good. While a tenure lasts they are made once: what is delivered again is what was delivered before.
@@ -93,8 +93,8 @@ def split(
             result.settled.append(place)
             continue
         try:
-            values = _bounded(function(record), parts_max)
-            if twice and _bounded(function(record), parts_max) != values:
+            values = _take_bounded(function(record), parts_max)
+            if twice and _take_bounded(function(record), parts_max) != values:
                 raise SplitError("the parts of a record must follow from the record alone, but differ the second time")
         except Exception as error:  # It is the user's function: whatever it raises belongs to the record.
             result.records.append(record)
@@ -108,7 +108,7 @@ def split(
     return result
 
 
-def _bounded(values: Iterable[T], parts_max: int) -> list[T]:
+def _take_bounded(values: Iterable[T], parts_max: int) -> list[T]:
     found: list[T] = []
     for value in values:
         if len(found) == parts_max:

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 class LedgerProgress(Generic[R]):
     """The progress of one ledger."""
 
-    __slots__ = ("_book", "_chain", "_held", "shard_ended")
+    __slots__ = ("_book", "_chain", "_held_records", "shard_ended")
 
     def __init__(self, book: Book[R]) -> None:
         self._book = book
-        self._chain, self._held = book.chain, book.held
+        self._chain, self._held_records = book.chain, book.held
         self.shard_ended = False
         """True when the shard has no more records than those that came. `Ledger.end` sets it."""
 
@@ -37,7 +37,7 @@ class LedgerProgress(Generic[R]):
         """The furthest checkpoint that is true: all up to and with it is settled. It never passes a record that is not
         settled.
         """
-        if self.shard_ended and not self._held.records:
+        if self.shard_ended and not self._held_records.records:
             return Checkpoint.SHARD_END
         return self._chain.safe
 
@@ -56,14 +56,14 @@ class LedgerProgress(Generic[R]):
     @property
     def done_records(self) -> int:
         """The number of records of this ledger that are settled, wherever they lie."""
-        return self._chain.records - self._held.records
+        return self._chain.records - self._held_records.records
 
     @property
     def done_bytes(self) -> int:
         """The data bytes of the records that `done_records` counts. They are added up here, where a page is settled in
         part: the numbers ask for them, which is seldom.
         """
-        return self._held.settled_bytes + sum([page.marked_bytes for page in self._chain])
+        return self._held_records.settled_bytes + sum([page.marked_bytes for page in self._chain])
 
     @property
     def oldest(self) -> Position | None:

@@ -81,16 +81,16 @@ NOTHING_TAKEN: Furthest = (-1, -1)
 class _FreshPages:
     """Records that were never delivered, page by page."""
 
-    __slots__ = ("_before", "_pages", "_tickets", "furthest")
+    __slots__ = ("_last_taken", "_pages", "_tickets", "furthest")
 
     def __init__(self, tickets: Tickets) -> None:
         self._pages: deque[Page[Any]] = deque()
         self._tickets = tickets
-        self._before = self.furthest = NOTHING_TAKEN
+        self._last_taken = self.furthest = NOTHING_TAKEN
 
     def follow(self, furthest: Furthest) -> None:
         """Note how far a queue of another order has come: it may have left records out that lie before."""
-        self._before = self.furthest = furthest
+        self._last_taken = self.furthest = furthest
 
     def add(self, page: Page[Any]) -> None:
         self._pages.append(page)
@@ -107,7 +107,7 @@ class _FreshPages:
         first = self.first()
         if first is None:
             return 0
-        page, count = self._pages[0], self.places_before(self._before)
+        page, count = self._pages[0], self.places_before(self._last_taken)
         while page.continues(page.fed + count):
             count += 1
         return count
@@ -132,7 +132,7 @@ class _FreshPages:
     @property
     def may_lie_before(self) -> bool:
         """True where records may lie before others that were delivered, as another order has left them out."""
-        return self._before != NOTHING_TAKEN
+        return self._last_taken != NOTHING_TAKEN
 
     def take_rest(self, records_max: int) -> Ticket | None:
         """Deliver only the parts that `rest` counts."""
@@ -196,59 +196,59 @@ class Line:
 class PositionQueue:
     """The queue in the order of the shard: a record that waits holds up all that are new."""
 
-    __slots__ = ("_fresh", "_waiting")
+    __slots__ = ("_fresh_pages", "_waiting_line")
 
     def __init__(self, tickets: Tickets) -> None:
-        self._fresh = _FreshPages(tickets)
-        self._waiting = Line(tickets)
+        self._fresh_pages = _FreshPages(tickets)
+        self._waiting_line = Line(tickets)
 
     def add(self, page: Page[Any]) -> None:
         """Add a page; its records follow all others."""
-        self._fresh.add(page)
+        self._fresh_pages.add(page)
 
     def requeue(self, tickets: Iterable[Ticket]) -> None:
         """Let these tickets wait."""
         for ticket in tickets:
-            self._waiting.add(ticket)
+            self._waiting_line.add(ticket)
 
     def take(self, now_s: float, records_max: int, *, gaps_only: bool) -> Ticket | None:
         """Return the first ticket that waits, when it is due; else what is new, where nothing waits."""
-        first, fresh = self._waiting.first(), self._fresh
+        first, fresh = self._waiting_line.first(), self._fresh_pages
         if first is None:
             return fresh.take_rest(records_max) if gaps_only else fresh.take(records_max)
         if not fresh.may_lie_before:
-            return None if first.due_s > now_s else self._waiting.take()
+            return None if first.due_s > now_s else self._waiting_line.take()
         if (count := fresh.places_before(first.order)) > 0:
             return fresh.take(min(count, records_max))
-        return None if first.due_s > now_s else self._waiting.take(fresh.first())
+        return None if first.due_s > now_s else self._waiting_line.take(fresh.first())
 
     def closed(self, ticket: Ticket) -> None:
         """Do nothing: no record waits for this ticket to close."""
 
     def next_at_s(self) -> float:
         """Return when the first ticket that waits is due."""
-        first = self._waiting.first()
+        first = self._waiting_line.first()
         return math.inf if first is None else first.due_s
 
     def has_new(self) -> bool:
         """True when there are records that were never delivered."""
-        return bool(self._fresh)
+        return bool(self._fresh_pages)
 
     def has_gaps(self) -> bool:
         """True when parts are left of a record that was begun, or what another order left out, and nothing waits before
         them: new records are delivered in their order, behind what waits.
         """
-        first = self._waiting.first()
-        return self._fresh.rest() > 0 if first is None else self._fresh.places_before(first.order) > 0
+        first = self._waiting_line.first()
+        return self._fresh_pages.rest() > 0 if first is None else self._fresh_pages.places_before(first.order) > 0
 
     @property
     def furthest(self) -> Furthest:
         """See `Queue.furthest`."""
-        return self._fresh.furthest
+        return self._fresh_pages.furthest
 
     def follow(self, furthest: Furthest) -> None:
         """Follow a queue of another order: what it left out comes first."""
-        self._fresh.follow(furthest)
+        self._fresh_pages.follow(furthest)
 
     def wait_for(self, tickets: Iterable[Ticket]) -> None:
         """Do nothing: no record waits for what is in flight."""
@@ -257,52 +257,52 @@ class PositionQueue:
 class DueQueue:
     """The queue by time: the record that is due first comes first, and a record that waits holds up no other."""
 
-    __slots__ = ("_fresh", "_waiting")
+    __slots__ = ("_fresh_pages", "_waiting_line")
 
     def __init__(self, tickets: Tickets) -> None:
-        self._fresh = _FreshPages(tickets)
-        self._waiting: list[tuple[float, int, Ticket]] = []
+        self._fresh_pages = _FreshPages(tickets)
+        self._waiting_line: list[tuple[float, int, Ticket]] = []
 
     def add(self, page: Page[Any]) -> None:
         """Add a page; its records follow all others."""
-        self._fresh.add(page)
+        self._fresh_pages.add(page)
 
     def requeue(self, tickets: Iterable[Ticket]) -> None:
         """Let these tickets wait."""
         for ticket in tickets:
-            heappush(self._waiting, (ticket.due_s, ticket.serial, ticket))
+            heappush(self._waiting_line, (ticket.due_s, ticket.serial, ticket))
 
     def take(self, now_s: float, records_max: int, *, gaps_only: bool) -> Ticket | None:
         """Return what is due, or new."""
         if self.next_at_s() <= now_s:
-            return heappop(self._waiting)[2]
-        return self._fresh.take_rest(records_max) if gaps_only else self._fresh.take(records_max)
+            return heappop(self._waiting_line)[2]
+        return self._fresh_pages.take_rest(records_max) if gaps_only else self._fresh_pages.take(records_max)
 
     def closed(self, ticket: Ticket) -> None:
         """Do nothing: no record waits for this ticket to close."""
 
     def next_at_s(self) -> float:
         """Return when the first ticket of those that wait is due."""
-        while self._waiting and not waits(self._waiting[0][2]):
-            heappop(self._waiting)
-        return self._waiting[0][0] if self._waiting else math.inf
+        while self._waiting_line and not waits(self._waiting_line[0][2]):
+            heappop(self._waiting_line)
+        return self._waiting_line[0][0] if self._waiting_line else math.inf
 
     def has_new(self) -> bool:
         """True when there are records that were never delivered."""
-        return bool(self._fresh)
+        return bool(self._fresh_pages)
 
     def has_gaps(self) -> bool:
         """True when parts are left of a record that was begun: new records are delivered in their order."""
-        return self._fresh.rest() > 0
+        return self._fresh_pages.rest() > 0
 
     @property
     def furthest(self) -> Furthest:
         """See `Queue.furthest`."""
-        return self._fresh.furthest
+        return self._fresh_pages.furthest
 
     def follow(self, furthest: Furthest) -> None:
         """Follow a queue of another order: what it left out comes first."""
-        self._fresh.follow(furthest)
+        self._fresh_pages.follow(furthest)
 
     def wait_for(self, tickets: Iterable[Ticket]) -> None:
         """Do nothing: no record waits for what is in flight."""

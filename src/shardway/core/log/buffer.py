@@ -34,7 +34,7 @@ FIRST_RECORD_BYTES = 64 * 1024
 WORTH_BYTES = 256 * 1024
 """A shard that holds records does not fetch for less room than this: tiny pages would use up the shard's five calls."""
 FALL = 0.7
-"""The part to which the learned size of a record falls at most with each page; it rises at once."""
+"""How far the learned size of a record falls at most with each page, as a part; it rises at once."""
 
 
 class Buffer:
@@ -54,9 +54,9 @@ class Buffer:
         self.bytes_max = bytes_max
         self.shard_bytes_max = bytes_max if shard_bytes_max is None else shard_bytes_max
         self._shares: set[Share] = set()
-        self._used: dict[Share, None] = {}  # The shares that hold or have reserved something.
-        self._waiting: dict[Share, None] = {}  # They stand in the order in which they asked.
-        self._beyond: int | None = 0  # The bytes that all shares have of the common half; None: to be counted.
+        self._used_shares: dict[Share, None] = {}  # The shares that hold or have reserved something.
+        self._waiting_shares: dict[Share, None] = {}  # They stand in the order in which they asked.
+        self._common_bytes: int | None = 0  # The bytes that all shares have of the common half; None: to be counted.
 
     def share(self, wake: Callable[[], None]) -> Share:
         """Return room for one shard. ``wake`` is called when a share that got no room may ask again."""
@@ -79,49 +79,49 @@ class Buffer:
     @property
     def common_left(self) -> int:
         """The bytes that are left of the half that is for shards that are behind."""
-        if self._beyond is None:
+        if self._common_bytes is None:
             part_bytes = self.part_bytes
-            self._beyond = sum(max(0, share.held + share.reserved - part_bytes) for share in self._used)
-        return max(0, self.bytes_max // 2 - self._beyond)
+            self._common_bytes = sum(max(0, share.held + share.reserved - part_bytes) for share in self._used_shares)
+        return max(0, self.bytes_max // 2 - self._common_bytes)
 
     def leave(self, share: Share) -> None:
         """Let a share go: what it had is free."""
         with self.lock:
             if share in self._shares:
                 self._shares.remove(share)
-                self._used.pop(share, None)
-                self._waiting.pop(share, None)
+                self._used_shares.pop(share, None)
+                self._waiting_shares.pop(share, None)
                 self._divide()
                 self.wake_next()
 
     def wait(self, share: Share) -> None:
         """Put a share at the end of the line of shares that are to be woken, unless it stands there."""
-        self._waiting.setdefault(share)
+        self._waiting_shares.setdefault(share)
 
     def wake_next(self) -> None:
         """Wake the first share in the line, where there is room worth asking for; it wakes the next one."""
-        while self._waiting and self.common_left >= min(WORTH_BYTES, self.bytes_max // 4):
-            share = next(iter(self._waiting))
-            del self._waiting[share]
+        while self._waiting_shares and self.common_left >= min(WORTH_BYTES, self.bytes_max // 4):
+            share = next(iter(self._waiting_shares))
+            del self._waiting_shares[share]
             if share.woken():
                 return
 
     def changed(self, share: Share, beyond: int) -> None:
         """Note that a share takes another amount now: ``beyond`` bytes more of the common half (less: below 0)."""
         if share.held + share.reserved:
-            self._used[share] = None
+            self._used_shares[share] = None
         else:
-            self._used.pop(share, None)
-        if self._beyond is not None:
-            self._beyond += beyond
-        if beyond < 0 and self._waiting:
+            self._used_shares.pop(share, None)
+        if self._common_bytes is not None:
+            self._common_bytes += beyond
+        if beyond < 0 and self._waiting_shares:
             self.wake_next()
 
     def _divide(self) -> None:
         """Divide anew: the parts are other ones when a share comes or goes. What they make of the common half is
         counted when it is asked for: a thousand shards that come at once would otherwise cost a million looks.
         """
-        self._beyond = None
+        self._common_bytes = None
 
 
 class Share:

@@ -72,8 +72,8 @@ class LogCursor:
     """The cursor of one shard's log. It takes what happens to the reader, which does what the `Step` says."""
 
     __slots__ = (
-        "_asked", "_continuation", "_last", "_last_s", "_policy", "anchor", "anchor_s", "begin", "missing", "silence",
-        "state",
+        "_continuation", "_last_number", "_last_s", "_policy", "_request", "anchor", "anchor_s", "begin", "missing",
+        "silence", "state",
     )  # fmt: skip
 
     def __init__(
@@ -101,10 +101,10 @@ class LogCursor:
         """The thing that was sought and did not come: the number of a record, or how far a subscription had come."""
         self.silence = Silence()
         """The pages since the last record."""
-        self._last: int | None = None  # The last record that came since the log was begun, or begun anew.
+        self._last_number: int | None = None  # The last record that came since the log was begun, or begun anew.
         self._last_s = 0.0
         self._continuation: int | None = None
-        self._asked: IteratorAt | None = None
+        self._request: IteratorAt | None = None
 
     @property
     def is_met(self) -> bool:
@@ -114,17 +114,17 @@ class LogCursor:
     @property
     def by_number(self) -> bool:
         """True when the iterator was asked for at a number, or behind one."""
-        return self._asked is not None and self._asked.sequence_number is not None
+        return self._request is not None and self._request.sequence_number is not None
 
     @property
     def has_last(self) -> bool:
         """True when a record came since the log was begun, or begun anew."""
-        return self._last is not None
+        return self._last_number is not None
 
     @property
     def known(self) -> int | None:
         """The newest record that is known to have been in the log: the last that came, or the one that is sought."""
-        return self._last if self.is_met and self._last is not None else self.anchor
+        return self._last_number if self.is_met and self._last_number is not None else self.anchor
 
     def ask(self) -> IteratorAt:
         """Return where to ask for an iterator, or for a subscription: there is none."""
@@ -134,9 +134,9 @@ class LogCursor:
         at = self._place()
         # An iterator that is asked for at the same place again goes on: one that expires with each page would otherwise
         # count none.
-        if at != self._asked or self._policy.returns:
+        if at != self._request or self._policy.returns:
             self.silence.moved()
-        self._asked = at
+        self._request = at
         return at
 
     def page(
@@ -163,10 +163,10 @@ class LogCursor:
         self.silence.records(behind_ms)
         start, sign = 0, Sign.NEXT
         if not self.is_met:
-            start, sign = self._sought(records)
+            start, sign = self._find(records)
         step = self._step(sign, start)
         last = records[-1]
-        self._last, self._last_s = int(last.sequence_number), last.approximate_arrival_timestamp
+        self._last_number, self._last_s = int(last.sequence_number), last.approximate_arrival_timestamp
         if is_last:
             end = self._step(Sign.END)
             return step._replace(does=end.does, is_loss=step.is_loss or end.is_loss)
@@ -212,17 +212,22 @@ class LogCursor:
 
     def _begin_anew(self) -> None:
         """Begin anew: what came last is to come again. If it is there after all, what lies before it is passed over."""
-        if self.is_met and self._last is not None:
-            self.anchor, self.anchor_s = self._last, self._last_s
+        if self.is_met and self._last_number is not None:
+            self.anchor, self.anchor_s = self._last_number, self._last_s
         # Where nothing was read yet there is only the place up to which a subscription found nothing.
         self.missing = self._continuation if self.anchor is None else self.anchor
-        self._last = self._continuation = self._asked = None
+        self._last_number = self._continuation = self._request = None
         self.silence.begin()
 
     def _return(self) -> None:
         """Let the record that came last come again; a record that is sought is looked for as if none had come yet."""
-        if self.is_met and self._last is not None:
-            self.anchor, self.anchor_s, self._last, self.state = self._last, self._last_s, None, State.SEEKING
+        if self.is_met and self._last_number is not None:
+            self.anchor, self.anchor_s, self._last_number, self.state = (
+                self._last_number,
+                self._last_s,
+                None,
+                State.SEEKING,
+            )
         elif self.state is State.PASSING:
             # Meanwhile all of it may have been trimmed, with what was passed over: then the tip is a loss.
             self.missing, self.state = self.anchor, State.OVERTAKEN
@@ -231,18 +236,21 @@ class LogCursor:
         if self.state is State.SEEKING and self.anchor is not None:
             return IteratorAt.at_sequence(self.anchor)
         if self._policy.returns and not self.is_met:
-            return self._anew()
-        behind = max(-1 if self._last is None else self._last, -1 if self._continuation is None else self._continuation)
-        return self._anew() if behind < 0 else IteratorAt.after_sequence(behind)
+            return self._first_place()
+        behind = max(
+            -1 if self._last_number is None else self._last_number,
+            -1 if self._continuation is None else self._continuation,
+        )
+        return self._first_place() if behind < 0 else IteratorAt.after_sequence(behind)
 
-    def _anew(self) -> IteratorAt:
+    def _first_place(self) -> IteratorAt:
         if self.anchor is None:
             return self.begin
         if self._policy.by_time:
             return IteratorAt.at_timestamp(math.floor(self.anchor_s))
         return IteratorAt.trim_horizon()
 
-    def _sought(self, records: Sequence[RawRecord]) -> tuple[int, Sign]:
+    def _find(self, records: Sequence[RawRecord]) -> tuple[int, Sign]:
         """Return where in a page the sought record is, or the first record behind it."""
         if self.anchor is None:
             return 0, Sign.BEYOND

@@ -102,11 +102,11 @@ class FeedCursor:
         if checkpoint == Checkpoint.AT_TIMESTAMP and timestamp_s is None and read_until_s is None:
             raise ValueError(f"{shard.shard_id} is to be read from a time on, and no time is given")
         self._shard = shard
-        self._done: Position | None = checkpoint.position if checkpoint.is_position else None
+        self._done_position: Position | None = checkpoint.position if checkpoint.is_position else None
         self._log = LogCursor(
             FEEDING,
-            begin=_beginning(checkpoint, timestamp_s, read_until_s),
-            anchor=None if self._done is None else self._done.sequence_number,
+            begin=_begin_at(checkpoint, timestamp_s, read_until_s),
+            anchor=None if self._done_position is None else self._done_position.sequence_number,
         )
         self.read_until_s = read_until_s
         """The time (epoch seconds) up to which all that had arrived was handed on, or settled before. None: it is not
@@ -203,13 +203,13 @@ class FeedCursor:
         if step.does is NextStep.ASK:
             self._begins_anew(was_met)
             return None
-        missing = self._missing() if step.is_loss else None
+        missing = self._missing_position() if step.is_loss else None
         if not raws:
             found = OpenedPage(UserRecords(self._shard, ()))
-            taken = self._taken(found, None, page, self._trimmed(missing, found, horizon_s))
+            taken = self._meaning(found, None, page, self._trimmed_part(missing, found, horizon_s))
             self._note_reached(log.silence.reached_s)
             return taken
-        done = None if was_met else self._done
+        done = None if was_met else self._done_position
         if step.start:
             raws, before = raws[step.start :], before and before[step.start :]
         found = opened(self._shard, raws, done=done, before=before)
@@ -221,7 +221,7 @@ class FeedCursor:
         self._end = ends_at or self._end
         if done is not None and ends_at is not None and ends_at <= done:
             ends_at = None
-        taken = self._taken(found, ends_at, page, self._trimmed(missing, found, horizon_s))
+        taken = self._meaning(found, ends_at, page, self._trimmed_part(missing, found, horizon_s))
         self._note_reached(asked_s if behind_ms == 0 else None)
         return taken
 
@@ -232,24 +232,24 @@ class FeedCursor:
         self._begins_anew()
         step = self._log.gone()
         found = OpenedPage(UserRecords(self._shard, ()))
-        trimmed = self._trimmed(self._missing() if step.is_loss else None, found, horizon_s)
+        trimmed = self._trimmed_part(self._missing_position() if step.is_loss else None, found, horizon_s)
         return PageMeaning(found.records, None, None, ended=True, children=(), outside=0, dropped=0, trimmed=trimmed)
 
     def _begins_anew(self, was_met: bool | None = None) -> None:
         """Look from the oldest record on for what was read last."""
         if self._log.is_met if was_met is None else was_met:  # The checkpoint counts no more: much was read since.
             self._is_stored, self._settled_until_s = False, self.read_until_s
-            self._done = self._end or self._done
+            self._done_position = self._end or self._done_position
         self._reached_s = None
 
-    def _missing(self) -> Position | None:
+    def _missing_position(self) -> Position | None:
         """Return what the log's cursor has not found again."""
-        number, done = self._log.missing, self._done
+        number, done = self._log.missing, self._done_position
         if number is None:
             return None
         return done if done is not None and done.sequence_number == number else Position(number)
 
-    def _trimmed(self, missing: Position | None, found: OpenedPage, horizon_s: float | None) -> Trimmed | None:
+    def _trimmed_part(self, missing: Position | None, found: OpenedPage, horizon_s: float | None) -> Trimmed | None:
         is_covered = self._is_covered(horizon_s)
         if missing is None or (is_covered and not self._is_stored):  # A silent shard that is read is no news.
             return None
@@ -283,7 +283,7 @@ class FeedCursor:
             until_s = max(until_s, self._latest_s)
         self.read_until_s = until_s if self.read_until_s is None else max(until_s, self.read_until_s)
 
-    def _taken(
+    def _meaning(
         self, found: OpenedPage, ends_at: Position | None, page: ReadPage, trimmed: Trimmed | None
     ) -> PageMeaning:
         return PageMeaning(
@@ -298,7 +298,7 @@ class FeedCursor:
         )
 
 
-def _beginning(checkpoint: Checkpoint, timestamp_s: float | None, read_until_s: float | None) -> IteratorAt:
+def _begin_at(checkpoint: Checkpoint, timestamp_s: float | None, read_until_s: float | None) -> IteratorAt:
     """Return where a log is read from that has no stored position."""
     if checkpoint.is_timed and read_until_s is not None:
         return IteratorAt.at_timestamp(read_until_s)
@@ -310,7 +310,7 @@ def _beginning(checkpoint: Checkpoint, timestamp_s: float | None, read_until_s: 
 
 
 def _end_of(raws: Sequence[RawRecord], records: UserRecords) -> Position | None:
-    """Return the last position of Kinesis records of which these user records were handed on."""
+    """Return the last position of the Kinesis records that held these user records, which were handed on."""
     if not raws:
         return None
     last = int(raws[-1].sequence_number)

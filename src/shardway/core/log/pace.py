@@ -45,7 +45,7 @@ minutes.
 """
 
 IDLE_GROWTH = 1.5
-"""The factor by which each empty answer at the tip lengthens the interval."""
+"""Each empty answer at the tip lengthens the interval by this factor."""
 BACKOFF_MAX_S = 10.0
 """The longest pause after refusals or failures."""
 CALLS_PER_S_MIN = 0.4

@@ -47,7 +47,7 @@ class StreamFacts(NamedTuple):
 
 
 class Retention:
-    """The time for which a stream keeps its records, as all feeds of its shards know it: it may change while
+    """How long a stream keeps its records, as all feeds of its shards know it: it may change while
     they read.
     """
 

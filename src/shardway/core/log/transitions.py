@@ -105,18 +105,18 @@ class Transition(NamedTuple):
 
 
 ANEW = Transition(State.OVERTAKEN, NextStep.ASK)
-_READING = Transition(State.READING)
+_TO_READING = Transition(State.READING)
 _TIP = Transition(State.TIP)
-_ENDED = Transition(State.ENDED, NextStep.STOP)
+_TO_END = Transition(State.ENDED, NextStep.STOP)
 _ENDED_LOSS = Transition(State.ENDED, NextStep.STOP, is_loss=True)
 
 
-def _unmet(state: State, **others: Transition) -> dict[Sign, Transition]:
+def _search_entries(state: State, **others: Transition) -> dict[Sign, Transition]:
     """Return the entries of a state in which a record is sought: an empty page changes nothing."""
     stays = Transition(state)
     return {
         Sign.OLDER: stays,
-        Sign.MET: _READING,
+        Sign.MET: _TO_READING,
         Sign.BEYOND: Transition(State.READING, is_loss=True),
         Sign.CROSSING: stays,
         Sign.STANDING: stays,
@@ -130,15 +130,15 @@ def _unmet(state: State, **others: Transition) -> dict[Sign, Transition]:
     } | {Sign[name]: entry for name, entry in others.items()}
 
 
-def _met(state: State, **others: Transition) -> dict[Sign, Transition]:
+def _read_entries(state: State, **others: Transition) -> dict[Sign, Transition]:
     """Return the entries of a state in which all that comes is new."""
     return {
-        Sign.NEXT: _READING,
-        Sign.CROSSING: _READING,
+        Sign.NEXT: _TO_READING,
+        Sign.CROSSING: _TO_READING,
         Sign.STANDING: Transition(state),
         Sign.TIP: _TIP,
         Sign.NOWHERE: ANEW,
-        Sign.END: _ENDED,
+        Sign.END: _TO_END,
         Sign.PASSED: ANEW,
         Sign.LOST: Transition(state, NextStep.ASK),
         Sign.REFUSED: ANEW,
@@ -147,18 +147,18 @@ def _met(state: State, **others: Transition) -> dict[Sign, Transition]:
 
 
 TABLE: Mapping[State, Mapping[Sign, Transition]] = {
-    State.FRESH: _met(State.FRESH),
-    State.SEEKING: _unmet(State.SEEKING),
-    State.OVERTAKEN: _unmet(
+    State.FRESH: _read_entries(State.FRESH),
+    State.SEEKING: _search_entries(State.SEEKING),
+    State.OVERTAKEN: _search_entries(
         State.OVERTAKEN,
         OLDER=Transition(State.PASSING),
         # Nothing is left at all: whatever comes after this is new.
         TIP=Transition(State.TIP, is_loss=True),
     ),
-    State.PASSING: _unmet(State.PASSING),
-    State.READING: _met(State.READING),
-    State.TIP: _met(State.TIP),
-    State.ENDED: {Sign.LOST: _ENDED, Sign.GONE: _ENDED},
+    State.PASSING: _search_entries(State.PASSING),
+    State.READING: _read_entries(State.READING),
+    State.TIP: _read_entries(State.TIP),
+    State.ENDED: {Sign.LOST: _TO_END, Sign.GONE: _TO_END},
 }
 """The table of what follows in each state. A sign that is not there cannot come in that state."""
 

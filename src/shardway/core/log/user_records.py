@@ -147,18 +147,18 @@ class UserRecords(Sequence[Record]):
             )
         raw = self._raws[index]
         if self._inner is None or self._inner[index][0] < 0:
-            return self._plain(raw)
+            return self._plain_record(raw)
         return self._out_of(raw, self._inner[index], self.datas[index])
 
     def __iter__(self) -> Iterator[Record]:
         if self._inner is None:
-            return map(self._plain, self._raws)
+            return map(self._plain_record, self._raws)
         return (
-            self._plain(raw) if inner[0] < 0 else self._out_of(raw, inner, data)
+            self._plain_record(raw) if inner[0] < 0 else self._out_of(raw, inner, data)
             for raw, inner, data in zip(self._raws, self._inner, self.datas, strict=True)
         )
 
-    def _plain(self, raw: RawRecord) -> Record:
+    def _plain_record(self, raw: RawRecord) -> Record:
         return Record(
             stream=self._shard.stream,
             shard_id=self._shard.shard_id,
@@ -248,16 +248,16 @@ def opened(
     Raises AggregateError where the shard is read so.
     """
     if done is not None and raws and int(raws[0].sequence_number) == done.sequence_number:
-        return _opened(shard, raws, done.sub_sequence_number + 1, before)
+        return _open(shard, raws, done.sub_sequence_number + 1, before)
     if before is not None and not before:
         return OpenedPage(UserRecords(shard, raws))
     datas = [raw.data for raw in raws]
     if True not in [data.startswith(MAGIC) for data in datas]:
         return OpenedPage(UserRecords(shard, raws, datas=datas))
-    return _opened(shard, raws, 0, before)
+    return _open(shard, raws, 0, before)
 
 
-def _opened(shard: ShardView, raws: Sequence[RawRecord], skip: int, before: OpenedRecords | None) -> OpenedPage:
+def _open(shard: ShardView, raws: Sequence[RawRecord], skip: int, before: OpenedRecords | None) -> OpenedPage:
     owners: list[RawRecord] = []
     inner: list[Inner] = []
     datas: list[bytes] = []

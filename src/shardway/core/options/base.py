@@ -21,7 +21,7 @@ HOMES = ("shardway.options.", "shardway.aws.options", "shardway.policies", "shar
 """Where the groups are that consumers and producers take."""
 
 
-class _Named(SignedMeta):
+class _NamedOptionsMeta(SignedMeta):
     """Makes options by their names. The class shows its fields in its docstring."""
 
     if not TYPE_CHECKING:
@@ -52,7 +52,7 @@ class _Named(SignedMeta):
             return f"{self.__name__} takes its options by name, and was given {given}: {form}"
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=_Named):
+class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=_NamedOptionsMeta):
     """A group of options: a frozen value with names. Raises OptionError, with all faults at once. Its `repr` has what
     is not the default.
 

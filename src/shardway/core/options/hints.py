@@ -69,8 +69,8 @@ def misfits(name: str, value: object, hint: Any, *, names_none: bool = False) ->
     if not fitting:
         shown_kinds = [kind for kind in kinds if kind is not types.NoneType or names_none]
         titled = next((one for one in metas(hint) if one.title), None)
-        names = titled.title if titled else " or ".join(map(_called, shown_kinds))
-        meant = _added(titled) if titled else _meant(value, kinds)
+        names = titled.title if titled else " or ".join(map(_values_text, shown_kinds))
+        meant = _remark_text(titled) if titled else _hint(value, kinds)
         is_choice = isinstance(value, str) and any(get_origin(kind) is Literal for kind in kinds)
         yield f"{name} is {names}, not {repr(value)[:CHOICE_CHARACTERS_MAX] if is_choice else shown(value)}{meant}"
     for kind in fitting:
@@ -191,7 +191,7 @@ def _values_in(name: str, value: Any, kind: Any) -> Iterator[tuple[str, object, 
 
 def _out_of_bounds(value: float, hint: Any) -> Iterator[str]:
     faults = [
-        f"{fault}, not {shown(value)}{_added(one)}" for one in metas(hint) if (fault := _bound_passed(value, one))
+        f"{fault}, not {shown(value)}{_remark_text(one)}" for one in metas(hint) if (fault := _bound_passed(value, one))
     ]
     if faults:
         yield from faults
@@ -224,7 +224,7 @@ def _bounds(
         yield f"at most {shown_as(most)}", lambda value: value <= most
 
 
-def _called(kind: Any) -> str:
+def _values_text(kind: Any) -> str:
     """Return what an error calls the values of a type."""
     origin = get_origin(kind) or kind
     if origin is Literal:
@@ -234,11 +234,11 @@ def _called(kind: Any) -> str:
     return _NAMES.get(origin) or str(origin.__name__)
 
 
-def _added(remark: msgspec.Meta) -> str:
+def _remark_text(remark: msgspec.Meta) -> str:
     return f": {remark.description}" if remark.description else ""
 
 
-def _meant(value: object, kinds: list[Any]) -> str:
+def _hint(value: object, kinds: list[Any]) -> str:
     """Return what to write in place of a value that is nearly right."""
     for kind in kinds:
         if not isinstance(kind, type):

@@ -141,7 +141,7 @@ def _advice(name: str, hints: Mapping[str, Any], fields: Fields, elsewhere: Mapp
     value = VALUES.get(plain) or VALUES.get(ours, "...")
     for wanted in dict.fromkeys((plain, ours)):
         if found := places_of(wanted, value, hints, fields):
-            return _written(wanted, found)
+            return _spelling(wanted, found)
     for other, theirs in elsewhere.items():
         for wanted in dict.fromkeys((plain, ours)):
             if wanted != "stream" and (found := places_of(wanted, value, theirs, fields)):
@@ -149,7 +149,7 @@ def _advice(name: str, hints: Mapping[str, Any], fields: Fields, elsewhere: Mapp
     return _nearest(plain, hints, fields)
 
 
-def _written(name: str, found: list[Place]) -> str:
+def _spelling(name: str, found: list[Place]) -> str:
     if found[0].group is None:
         return f": write {found[0].call}"
     groups = " and of ".join(str(one.group) for one in found[:PLACES_MAX])

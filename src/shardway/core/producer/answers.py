@@ -40,23 +40,25 @@ class Answers:
         """True when an answer named another shard than was predicted."""
         self._lanes = lanes
         self._settling = settling
-        self._ordered = ordered
-        self._undecided: dict[Load, EntryResult] = {}
+        self._is_ordered = ordered
+        self._undecided_results: dict[Load, EntryResult] = {}
 
     def start_over(self) -> None:
         """Forget all records."""
-        self._undecided = {}
+        self._undecided_results = {}
         self.saw_another_shard = False
 
     def forget_undecided(self) -> None:
         """Forget the loads that were written to a shard that no listing has shown yet."""
-        self._undecided.clear()
+        self._undecided_results.clear()
 
     def expire(self, now_s: float) -> None:
         """Give the loads that no listing decides in time their outcome."""
-        for load in [load for load in self._undecided if all(run.chunk.expires_at_s <= now_s for run in load.runs)]:
+        for load in [
+            load for load in self._undecided_results if all(run.chunk.expires_at_s <= now_s for run in load.runs)
+        ]:
             # It is written, but on a shard that nothing is known of: the KCL may or may not drop it.
-            del self._undecided[load]
+            del self._undecided_results[load]
             load.doubtful = True
             note_history(load, *load.runs)
             self._settling.settle_expired(load.runs, load.lane, now_s, "a shard that is not listed")
@@ -64,7 +66,7 @@ class Answers:
 
     def undecided_loads(self) -> Iterator[Load]:
         """Iterate over the loads that were written to a shard that no listing has shown yet."""
-        return iter(self._undecided)
+        return iter(self._undecided_results)
 
     def settle(self, load: Load, results: Sequence[EntryResult], now_s: float) -> Load | None:
         """Settle what was written; returns what has to be sent again."""
@@ -98,10 +100,10 @@ class Answers:
 
     def settle_undecided(self, now_s: float) -> bool:
         """Look again with a fresh map at aggregates that landed elsewhere. True if some are still undecided."""
-        undecided, self._undecided = self._undecided, {}
+        undecided, self._undecided_results = self._undecided_results, {}
         for load, result in undecided.items():
             self._settle_aggregate(load, result, now_s)
-        return bool(self._undecided)
+        return bool(self._undecided_results)
 
     def _settle_aggregate(self, load: Load, result: EntryResult, now_s: float) -> None:
         """Settle an aggregate that was written, or put its records again where they do not belong to the shard that it
@@ -112,7 +114,7 @@ class Answers:
             shard = self._lanes.shard(shard_id)
             if shard is None and self._lanes.may_come(shard_id):
                 # No listing has shown this shard yet. Until one does, its hash range is not known.
-                self._undecided[load] = result
+                self._undecided_results[load] = result
                 return
             if shard is None or not holds_all(shard, load.runs):
                 self._repeat_aggregate(load, shard_id)
@@ -163,7 +165,7 @@ class Answers:
                 ]
             start = stop
             self._settling.settle(run.chunk, run.indices, fate)
-            if self._ordered:
+            if self._is_ordered:
                 load.lane.release(run.keys)
 
     def _note_written(self, load: Load, runs: list[Run], good: Sequence[EntryResult], now_s: float) -> None:

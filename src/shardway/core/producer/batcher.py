@@ -65,7 +65,7 @@ class Batcher:
         self._pause_until_s = -inf  # Nothing is sent before this time: requests failed as a whole.
         self._failures = 0  # The failures in a row.
         self._strays = 0  # The strays that Answers has noted until now.
-        self._succeeded = False
+        self._has_succeeded = False
 
     def start_over(self, on_their_way: Container[Request]) -> None:
         """Forget all records but those of the requests on their way. The shards may be others: they are to be
@@ -224,7 +224,7 @@ class Batcher:
         """Take the service's answer: one result for each entry."""
         if request not in self.in_flight:
             return  # The batcher was closed meanwhile: its records have their outcome.
-        self._failures, self._succeeded, self._pause_until_s = 0, True, -inf
+        self._failures, self._has_succeeded, self._pause_until_s = 0, True, -inf
         self.settling.trouble = ""
         start = 0
         for load in request.loads:
@@ -274,7 +274,7 @@ class Batcher:
             load.doubtful = load.doubtful or failure is Failure.UNKNOWN
             if failure is Failure.THROTTLED and load.lane.pace is not None:
                 load.lane.pace.note_refused(now_s, len(load.entries), load.payload_bytes)
-            if failure is Failure.DENIED and not self._succeeded:
+            if failure is Failure.DENIED and not self._has_succeeded:
                 # Nothing ever went through: the setup is wrong, and the program should learn that now.
                 self.settling.give_up(load, reason, now_s)
             else:

@@ -28,10 +28,10 @@ class Lanes:
         self._make_entry = make_entry
         self._pace = pace
         self._rng = rng
-        self._ordered = ordered
+        self._is_ordered = ordered
         self._by_shard: dict[str, Lane] = {}
         self._shards: dict[str, ListedShard] = {}
-        self._draining: set[Lane] = set()
+        self._draining_lanes: set[Lane] = set()
         self.leaving_lanes: list[Lane] = []
         """The lanes of former shards whose records are being put into others, from ``moving_runs``."""
         self.moving_runs: list[Run] = []
@@ -48,7 +48,7 @@ class Lanes:
         """Iterate over all lanes, also those of former shards that still have loads on their way."""
         yield self.unmapped
         yield from self._by_shard.values()
-        yield from self._draining
+        yield from self._draining_lanes
 
     def add(self, chunk: Chunk, keys: Sequence[str], datas: Sequence[bytes]) -> None:
         """Queue the records of a chunk, whose partition keys were checked."""
@@ -99,8 +99,8 @@ class Lanes:
         for lane in former:
             self.active.pop(lane, None)
             if lane.in_flight:
-                self._draining.add(lane)
-        if self._ordered:
+                self._draining_lanes.add(lane)
+        if self._is_ordered:
             self._set_predecessors()
         for lane in former:
             self.moving_runs = list(lane.all_runs())
@@ -122,20 +122,20 @@ class Lanes:
         self.moving_runs, self.leaving_lanes = [], []
         for load in sent:
             load.lane.in_flight += 1
-            if self._ordered and not load.is_aggregate:
+            if self._is_ordered and not load.is_aggregate:
                 load.lane.busy.update(key for run in load.runs for key in run.keys)
         self.unmapped = self.routes.lanes[-1]
-        self._draining = {load.lane for load in sent if self.is_former(load.lane)}
+        self._draining_lanes = {load.lane for load in sent if self.is_former(load.lane)}
         for lane in self:
-            lane.predecessors &= self._draining
-        if self._ordered:
+            lane.predecessors &= self._draining_lanes
+        if self._is_ordered:
             self._set_predecessors()
 
     def end_load(self, lane: Lane) -> None:
         """Note that a load of this lane has its outcome."""
         lane.in_flight -= 1
-        if not lane.in_flight and lane in self._draining:
-            self._draining.discard(lane)
+        if not lane.in_flight and lane in self._draining_lanes:
+            self._draining_lanes.discard(lane)
             for other in (*self._by_shard.values(), self.unmapped):
                 if lane in other.predecessors:
                     other.predecessors.discard(lane)
@@ -161,7 +161,7 @@ class Lanes:
 
     def _set_predecessors(self) -> None:
         for lane in (*self._by_shard.values(), self.unmapped):
-            for former in self._draining:
+            for former in self._draining_lanes:
                 if former.shard is None or lane.shard is None or _overlaps(lane.shard, former.shard):
                     lane.predecessors.add(former)
 

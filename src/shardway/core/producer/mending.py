@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 INTERRUPTED = "a record was lost sight of when the producer was interrupted"
 
 
-class _Found(NamedTuple):
+class _FoundRecord(NamedTuple):
     key: str
     data: bytes
     attempts: int
@@ -40,8 +40,8 @@ def mend(batcher: Batcher, on_their_way: Collection[Request]) -> None:
     settled has to be counted again afterwards (`Batcher.recount`).
     """
     chunks = list(batcher.settling.live.values())
-    found = dict.fromkeys(chunks, _NOTHING) if batcher.salvage is None else batcher.salvage
-    found = {chunk: dict(found.get(chunk, _NOTHING)) for chunk in chunks}
+    found = dict.fromkeys(chunks, _NO_RECORDS) if batcher.salvage is None else batcher.salvage
+    found = {chunk: dict(found.get(chunk, _NO_RECORDS)) for chunk in chunks}
     sent: dict[Chunk, set[int]] = {chunk: set() for chunk in chunks}
     for request in batcher.in_flight:
         if request in on_their_way:
@@ -56,7 +56,7 @@ def mend(batcher: Batcher, on_their_way: Collection[Request]) -> None:
             index = run.indices[place]
             known = there.get(index)
             if known is None or known.attempts < run.attempts:
-                there[index] = _Found(
+                there[index] = _FoundRecord(
                     run.keys[place], run.datas[place], run.attempts, run.doubtful, run.reason, run.strays
                 )
     batcher.salvage = found
@@ -75,7 +75,7 @@ def mend(batcher: Batcher, on_their_way: Collection[Request]) -> None:
     batcher.salvage = None
 
 
-_NOTHING: dict[int, _Found] = {}
+_NO_RECORDS: dict[int, _FoundRecord] = {}
 
 
 def _all_runs(batcher: Batcher, chunks: Iterable[Chunk], on_their_way: Collection[Request]) -> Iterator[Run]:
@@ -93,7 +93,7 @@ def _all_runs(batcher: Batcher, chunks: Iterable[Chunk], on_their_way: Collectio
             yield run
 
 
-def _runs(chunk: Chunk, indices: Sequence[int], found: dict[int, _Found]) -> Iterator[Run]:
+def _runs(chunk: Chunk, indices: Sequence[int], found: dict[int, _FoundRecord]) -> Iterator[Run]:
     """Return these records of a chunk as runs, each of records that went through the same."""
     start = 0
     for stop in range(1, len(indices) + 1):

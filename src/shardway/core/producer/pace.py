@@ -99,9 +99,9 @@ class AdaptiveRate:
         "_bytes_per_s",
         "_faded_at_s",
         "_grown_at_s",
+        "_is_ramping",
         "_opens_at_s",
         "_portion_s",
-        "_ramping",
         "_records_burst",
         "_records_per_s",
         "_refused_at_s",
@@ -137,7 +137,7 @@ class AdaptiveRate:
             now_s=now_s,
         )
         self._rng = rng
-        self._ramping = True
+        self._is_ramping = True
         self._grown_at_s = self._refused_at_s = self._faded_at_s = now_s
         self._accepted_lately_s = self._share * LATELY_S  # It begins as if it had run at this share before.
         self._taken_at_s = now_s - BIG_PAUSE_S
@@ -208,7 +208,7 @@ class AdaptiveRate:
         """Note what the shard refused because its throughput was exceeded, when the answer came."""
         self._grow(now_s)
         self._fade(now_s)
-        self._ramping = False
+        self._is_ramping = False
         self._refused_at_s = max(self._refused_at_s, now_s)
         cut = self._share - CUT_PER_S * self._limit_s(records, payload_bytes)
         kept = min(self._share, KEPT * self._accepted_lately_s / LATELY_S)
@@ -234,7 +234,7 @@ class AdaptiveRate:
         self._grown_at_s = now_s
         if self._share == 1.0:
             return
-        if self._ramping:
+        if self._is_ramping:
             growth = RAMP_PER_S * passed_s
         else:
             end_s = now_s - self._refused_at_s

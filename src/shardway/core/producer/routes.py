@@ -23,7 +23,7 @@ KEY_REMEMBERED_CHARACTERS_MAX = 64
 PARTITION_KEY_CHARACTERS_MAX = 256
 KEY_BYTES_MAX = 4 * PARTITION_KEY_CHARACTERS_MAX
 """The most bytes of a partition key in UTF-8."""
-_PLAIN = {str}
+_TEXT_TYPES = {str}
 
 
 class Routes:
@@ -140,7 +140,7 @@ def check_keys(partition_keys: Sequence[str]) -> tuple[Sequence[str], int]:
         joined = "".join(partition_keys)
         lengths = set(map(len, partition_keys))
         usual = joined.isascii() and 0 not in lengths and max(lengths, default=0) <= PARTITION_KEY_CHARACTERS_MAX
-        if usual and set(map(type, partition_keys)) <= _PLAIN:
+        if usual and set(map(type, partition_keys)) <= _TEXT_TYPES:
             return partition_keys, len(joined)
     except TypeError:
         pass

@@ -46,7 +46,7 @@ class Settling:
         self.trouble = ""
         """The reason why nothing goes through at the moment, for records that were never sent."""
         self._lanes = lanes
-        self._ordered = ordered
+        self._is_ordered = ordered
 
     def requeue(self, loads: Iterable[Load], now_s: float) -> None:
         """Queue loads to be sent again; what has expired gets its outcome instead."""
@@ -68,7 +68,7 @@ class Settling:
         note_history(load, *load.runs)
         for run in load.runs:
             self.note_failed(run, load.lane.shard_id, reason, now_s)
-            if self._ordered:
+            if self._is_ordered:
                 load.lane.release(run.keys)
         message = "the service does not take a record"
         if invalid:
@@ -86,7 +86,7 @@ class Settling:
             reason = type(error).__name__
             if len(run):
                 self.note_failed(run, lane.shard_id, reason, now_s)
-            if self._ordered:
+            if self._is_ordered:
                 lane.release(run.keys)
             self.fail([run], RecordRefusedError, "the sink makes no entry of a record", lane.shard_id, reason)
             del lane.rejected[0]

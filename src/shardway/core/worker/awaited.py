@@ -39,7 +39,7 @@ def receive(worker: WorkerState, part: Decision, view: View, now_s: float) -> It
     unasked: list[str] = []
     if not (worker.leaving or worker.retreats):
         yield from _disinherit(worker, view)
-        unasked = _unasked(worker, view, now_s)
+        unasked = _unasked_leases(worker, view, now_s)
     offered = [key for owner in worker.workers.values() for key, to in owner.gives.items() if to == me]
     coming = [key for key, one in part.follow.items() if one is Step.WARM_UP]
     for key in (*part.take, *part.ask, *unasked, *coming, *offered):
@@ -68,7 +68,7 @@ def _disinherit(worker: WorkerState, view: View) -> Iterator[Action]:
                 yield actions.Discard(key)
 
 
-def _unasked(worker: WorkerState, view: View, now_s: float) -> list[str]:
+def _unasked_leases(worker: WorkerState, view: View, now_s: float) -> list[str]:
     """Return the leases to take although no plan says so: those that have this worker's name and that it does not hold,
     and children of shards that have ended here.
     """

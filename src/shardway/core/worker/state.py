@@ -133,7 +133,7 @@ class WorkerState(Container[str]):
         """The workers, as the last round saw them."""
         self.awaited_scan_sent_s = float("-inf")
         """When the scan that last checked the awaited leases was sent."""
-        self._avoided: dict[str, float] = {}
+        self._avoided_leases: dict[str, float] = {}
 
     def __contains__(self, key: object) -> bool:
         """True for a lease from its claim on."""
@@ -167,12 +167,12 @@ class WorkerState(Container[str]):
 
     def avoid(self, key: str, until_s: float) -> None:
         """Avoid a lease until a time: do not take it before."""
-        self._avoided[key] = until_s
+        self._avoided_leases[key] = until_s
 
     def avoided(self, now_s: float) -> frozenset[str]:
         """Return the leases that the worker will not have now."""
-        self._avoided = {key: until_s for key, until_s in self._avoided.items() if until_s > now_s}
-        return frozenset(self._avoided)
+        self._avoided_leases = {key: until_s for key, until_s in self._avoided_leases.items() if until_s > now_s}
+        return frozenset(self._avoided_leases)
 
     def row(self, now_s: float, counter: int = 0) -> WorkerRow:
         """Return the worker's row, as it would be written now."""

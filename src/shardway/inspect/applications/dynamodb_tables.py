@@ -86,7 +86,7 @@ async def dynamodb_rows(table: str, inspector: Calls) -> ApplicationRows:
 
     found: list[str] = []
 
-    async def beside(suffix: str) -> list[dict[str, Any]] | None:
+    async def scan_beside(suffix: str) -> list[dict[str, Any]] | None:
         with contextlib.suppress(NotFoundError):
             rows = await inspector.shown(
                 f"the table {table}{suffix}", "dynamodb", client.scan(table + suffix, consistent=False)
@@ -95,7 +95,9 @@ async def dynamodb_rows(table: str, inspector: Calls) -> ApplicationRows:
             return None if rows is None else list(rows)
         return None
 
-    workers, states, metrics = await asyncio.gather(*map(beside, (WORKERS_SUFFIX, COORDINATOR_SUFFIX, METRICS_SUFFIX)))
+    workers, states, metrics = await asyncio.gather(
+        *map(scan_beside, (WORKERS_SUFFIX, COORDINATOR_SUFFIX, METRICS_SUFFIX))
+    )
     return ApplicationRows(
         listing=listing_of(scanned or ()),
         workers=worker_rows(workers or ()),

@@ -234,7 +234,7 @@ def savings_of(traffic: Traffic, prices: Prices) -> list[Saving]:
         changed = msgspec.structs.replace(traffic, **changes)
         return next(one.monthly for one in modes_of(changed, prices) if one.current)
 
-    found = [_mode(traffic, prices, now), _aggregation(traffic, now, cost(records_per_s=_aggregated(traffic)))]
+    found = [_mode(traffic, prices, now), _aggregation(traffic, now, cost(records_per_s=_aggregated_rate(traffic)))]
     if traffic.mode == "PROVISIONED":
         needed = shards_needed(traffic)
         if needed is not None and needed < traffic.shards:
@@ -265,7 +265,7 @@ def savings_left_out(traffic: Traffic, snapshot: Snapshot) -> Iterator[str]:
         )
 
 
-def _aggregated(traffic: Traffic) -> float:
+def _aggregated_rate(traffic: Traffic) -> float:
     """Return the records a second if each were as large as a put unit: at least one a second, but no more than now."""
     return min(traffic.records_per_s, max(traffic.bytes_per_s / PUT_UNIT_BYTES, 1.0))
 

@@ -24,7 +24,7 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
     shards: int = 1
     retention_hours: float = FREE_RETENTION_HOURS
     fan_out: int = 0
-    """The number of registered consumers, each of which reads the whole stream."""
+    """The number of registered consumers. Each of them reads the whole stream."""
     polled_bytes_per_s: float = 0.0
     """The bytes a second that all readers together poll."""
 

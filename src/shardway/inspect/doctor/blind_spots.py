@@ -25,7 +25,7 @@ LOOKS_FOR_MOVES = 3
 
 
 def stalled(snapshot: Snapshot) -> Iterable[str]:
-    """Yield the shards of which it is not known whether their checkpoint stands still (SHW-D002)."""
+    """Yield the shards whose checkpoint may stand still: the looks do not show it (SHW-D002)."""
     for one in _open_questions(snapshot):
         if one.unsettled_s is None:
             seen = "one look" if one.unmoved_s is None else f"{span_text(one.unmoved_s)} of looks"
@@ -33,13 +33,13 @@ def stalled(snapshot: Snapshot) -> Iterable[str]:
 
 
 def falls_behind(snapshot: Snapshot) -> Iterable[str]:
-    """Yield the shards of which it is not known whether their lag grows (SHW-D005)."""
+    """Yield the shards whose lag may grow: the looks do not show it (SHW-D005)."""
     for one in _open_questions(snapshot):
         yield f"{one.shard_id}: its checkpoint was not seen to move, so there is no trend"
 
 
 def stopped(snapshot: Snapshot) -> Iterable[str]:
-    """Yield the owners of which it is not known whether they renew their leases (SHW-D018)."""
+    """Yield the owners that may renew no lease: the looks do not show it (SHW-D018)."""
     leases: dict[str, int] = {}
     for looks in snapshot.looks.values():
         last = looks[-1]
@@ -83,7 +83,7 @@ def _short(snapshot: Snapshot) -> Iterable[tuple[str, list[Look]]]:
 
 
 def _open_questions(snapshot: Snapshot) -> list[ShardLag]:
-    """Return the shards that are behind, and of which the looks do not tell whether they move."""
+    """Return the shards that are behind, while the looks do not show whether they move."""
     return [
         one
         for one in (snapshot.lag.shards if snapshot.lag else ())

@@ -70,7 +70,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = "shardway.snapshot/1"
     taken_at: dt.datetime
     clock_off_s: float = 0.0
-    """Seconds by which this machine's clock was behind the service's; less than 0: it was ahead."""
+    """By how many seconds this machine's clock was behind the service's; less than 0: it was ahead."""
     stream: StreamReport | None = None
     application: ApplicationView | None = None
     lag: LagReport | None = None
@@ -94,7 +94,7 @@ def without_values(snapshot: Snapshot) -> Snapshot:
     if heat is not None:
         # A hash key for a split is the hash of one record's partition key: it identifies the key as its name does.
         shards = [
-            msgspec.structs.replace(one, split_at=None, advice=None, hot_keys=_unnamed(one.hot_keys))
+            msgspec.structs.replace(one, split_at=None, advice=None, hot_keys=_without_names(one.hot_keys))
             for one in heat.shards
         ]
         heat = msgspec.structs.replace(heat, shards=shards)
@@ -107,5 +107,5 @@ def _without_value(key: str, why: str) -> str:
     return why.removeprefix(row).partition("(")[0] if why.startswith(row) else "it cannot be read as a lease"
 
 
-def _unnamed(keys: Iterable[Any]) -> list[Any]:
+def _without_names(keys: Iterable[Any]) -> list[Any]:
     return [msgspec.structs.replace(one, partition_key=None) for one in keys]

@@ -36,7 +36,7 @@ class Symptom(NamedTuple):
     """The function that yields what the looks of a snapshot leave open of the symptom; None: one look is enough."""
 
 
-_LISTED = (
+_SYMPTOM_LIST = (
     Symptom(
         id="SHW-D001",
         title="the lease table is too small for its leases",
@@ -611,5 +611,5 @@ _LISTED = (
         evidence=reading_evidence.still_to_come,
     ),
 )
-SYMPTOMS = {one.id: one for one in _LISTED}
+SYMPTOMS = {one.id: one for one in _SYMPTOM_LIST}
 """All symptoms by their ids."""

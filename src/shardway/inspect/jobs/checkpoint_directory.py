@@ -21,7 +21,7 @@ OFFSETS_BYTES_MAX = 8 * 1024 * 1024
 """The bytes of the offsets in a checkpoint directory that one look reads."""
 
 
-class _Planned(NamedTuple):
+class _BatchPlan(NamedTuple):
     at_s: float
     offsets: list[StreamOffset]
 
@@ -30,7 +30,7 @@ def job_of_checkpoint(folder: Path) -> JobView:
     """Return what Spark's checkpoint directory says of its query. Raises OSError, and ValueError for a directory that
     is no checkpoint directory.
     """
-    offsets, commits = _numbered(folder / "offsets"), _numbered(folder / "commits")
+    offsets, commits = _batch_files(folder / "offsets"), _batch_files(folder / "commits")
     metadata = folder / "metadata"
     if not metadata.is_file() and not offsets:
         raise ValueError("a directory that is no checkpoint directory of Spark")
@@ -45,7 +45,7 @@ def job_of_checkpoint(folder: Path) -> JobView:
         read += offsets[number].stat().st_size
         if read > OFFSETS_BYTES_MAX and recent:
             break
-        planned, at_s = _planned(offsets[number]), commits[number].stat().st_mtime
+        planned, at_s = _read_plan(offsets[number]), commits[number].stat().st_mtime
         if not recent:
             streams = [stream_of(one, at_s) for one in planned.offsets]
         recent.appendleft(
@@ -71,18 +71,18 @@ def job_of_checkpoint(folder: Path) -> JobView:
     )
 
 
-def _numbered(folder: Path) -> dict[int, Path]:
+def _batch_files(folder: Path) -> dict[int, Path]:
     """Return the files of batches by the batches' numbers, without compacted and hidden files."""
     if not folder.is_dir():
         return {}
     return {int(one.name): one for one in folder.iterdir() if one.name.isdecimal() and one.name.isascii()}
 
 
-def _planned(path: Path) -> _Planned:
+def _read_plan(path: Path) -> _BatchPlan:
     """Read a file of the offset log: a line with its version, one with the batch, and one for each source."""
     lines = path.read_text(encoding="utf-8").splitlines()
     if len(lines) < 2 or lines[0] != "v1":
         raise ValueError(f"offsets/{path.name} is no offset log of version 1")
     told_ms = msgspec.json.decode(lines[1]).get("batchTimestampMs")
     began_s = told_ms / 1000 if isinstance(told_ms, int) and told_ms > 0 else path.stat().st_mtime
-    return _Planned(began_s, list(offsets_of(lines[2:])))
+    return _BatchPlan(began_s, list(offsets_of(lines[2:])))

@@ -48,7 +48,7 @@ class _Lines:
 
     def __init__(self, path: Path) -> None:
         self.any = False
-        self._at = utc(path.stat().st_mtime)
+        self._written_at = utc(path.stat().st_mtime)
         self._path = path
         self._begin()
 
@@ -138,7 +138,7 @@ class _Lines:
             streams=self._streams,
             batch=None if last is None else last.batch,
             batch_s=None if last is None else last.seconds,
-            told_at=self._at if last is None or last.at is None else last.at,
+            told_at=self._written_at if last is None or last.at is None else last.at,
             recent=list(self._recent),
             **self._values,
             **self._sums,

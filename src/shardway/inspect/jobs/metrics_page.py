@@ -45,7 +45,7 @@ def jobs_of_metrics(text: str, place: str, now_s: float) -> Iterator[JobView]:
             continue
         if (match := _SAMPLE.fullmatch(line)) is None:
             continue
-        labels = {name: _unescaped(value) for name, value in _LABEL.findall(match[2])}
+        labels = {name: _unescape(value) for name, value in _LABEL.findall(match[2])}
         query, stream = labels.get(_OF_QUERY), labels.get(_OF_STREAM, "")
         if query is None or (query not in found and len(found) >= QUERIES_MAX):
             continue
@@ -98,7 +98,7 @@ def _whole_number(value: float) -> int | None:
     return round(value) if math.isfinite(value) else None
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     return re.sub(r"\\(.)", lambda match: {"n": "\n"}.get(match[1], match[1]), text)
 
 

@@ -48,7 +48,7 @@ class JobStream(msgspec.Struct, frozen=True, kw_only=True):
     stream: str
     lag_s: float | None = None
     shards: int | None = None
-    """Shards of which the query keeps a position."""
+    """Shards whose position the query keeps."""
     shards_unread: int | None = None
     shards_silent: int | None = None
     """Shards that cross a silence, for which the cut of all shards waits."""

@@ -71,9 +71,9 @@ class Lags:
         self._retention_s = retention_s
         """The stream's retention in seconds; infinite where the credentials do not show it."""
         self._rows: dict[str, LeaseRow] = {}
-        self._ahead: dict[str, Ahead] = {}
+        self._distances: dict[str, Ahead] = {}
         self._workers: dict[str, WorkerRow] = {}
-        self._without: list[str] = []
+        self._shards_without_lease: list[str] = []
 
     def remember(self, looks: Mapping[str, Sequence[Look]], history_s: float = HISTORY_S) -> None:
         """Add looks of earlier runs. Looks that are older than the history say nothing any more, and are left out."""
@@ -92,17 +92,17 @@ class Lags:
         self._workers = {row.worker_id: row for row in rows.workers}
         there = None if shards is None else {shard.shard_id for shard in shards}
         leased = {LeaseKey.parse(key).shard_id for key in self._rows}
-        self._without = sorted(
+        self._shards_without_lease = sorted(
             shard.shard_id for shard in shards or () if not shard.closed and shard.shard_id not in leased
         )
-        self._ahead = {}
+        self._distances = {}
 
-        async def ahead(row: LeaseRow) -> None:
+        async def look_ahead(row: LeaseRow) -> None:
             shard_id = LeaseKey.parse(row.key).shard_id
             gone = there is not None and shard_id not in there
-            self._ahead[row.key] = Ahead(None, gone=True) if gone else await self._find(shard_id, row.checkpoint)
+            self._distances[row.key] = Ahead(None, gone=True) if gone else await self._find(shard_id, row.checkpoint)
 
-        await side_by_side(ahead, [row for row in self._rows.values() if not row.ended], AT_ONCE_MAX)
+        await side_by_side(look_ahead, [row for row in self._rows.values() if not row.ended], AT_ONCE_MAX)
         now_s = self._inspector.now_s
         for key, row in self._rows.items():
             number = row.checkpoint.position.sequence_number if row.checkpoint.is_position else None
@@ -115,9 +115,9 @@ class Lags:
                 ended=row.ended,
                 next_owner=row.handoff_to,
                 pending=None if row.pending is None else row.pending.text,
-                behind_s=self._ahead[key].behind_s if key in self._ahead else None,
+                behind_s=self._distances[key].behind_s if key in self._distances else None,
                 by_query=query_position(row) is not None,
-                exact=self._ahead[key].exact if key in self._ahead else True,
+                exact=self._distances[key].exact if key in self._distances else True,
                 **self._told_of(row, now_s),
             )
             self.looks[key] = [*self.looks.get(key, []), seen][-LOOKS_MAX:]
@@ -167,11 +167,11 @@ class Lags:
             stream=self._stream.short,
             taken_at=utc(inspector.now_s),
             window_s=max(looked_s) - min(looked_s) if looked_s else 0.0,
-            state=worst([one.state for one in shards] + [State.UNOWNED] * bool(self._without)),
+            state=worst([one.state for one in shards] + [State.UNOWNED] * bool(self._shards_without_lease)),
             behind_s=max(behind, default=None),
             loses_in_s=min(loses, default=None),
             shards=shards,
-            without_lease=self._without,
+            without_lease=self._shards_without_lease,
             missing=list(inspector.missing),
             calls=inspector.calls,
             loss_risk=max((one.loss_risk for one in shards), key=list(LossRisk).index, default=LossRisk.NONE),
@@ -179,7 +179,7 @@ class Lags:
         )
 
     def _lag_of(self, row: LeaseRow, times: LagTimes) -> ShardLag:
-        ahead = self._ahead.get(row.key, Ahead(None))
+        ahead = self._distances.get(row.key, Ahead(None))
         worker = self._workers.get(row.actual_owner or "")
         failover_s = FAILOVER_S if worker is None else worker.failover_s
         looks = self.looks[row.key]

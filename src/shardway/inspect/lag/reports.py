@@ -34,7 +34,7 @@ HISTORY_S = 3600.0
 
 
 class LagTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """The time for which an application is looked at, and the times from which on a shard counts as behind or
+    """How long an application is looked at, and the times from which on a shard counts as behind or
     stalled.
     """
 
@@ -103,7 +103,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     exact: bool = True
     """False: ``behind_s`` is an upper bound, so that perhaps no record waits."""
     unsettled_s: float | None = None
-    """Seconds for which the owner's oldest fetched record is not settled, as its own row tells; 0: it makes progress.
+    """How many seconds the owner's oldest fetched record is not settled, as its own row tells; 0: it makes progress.
     None: the owner does not tell it, as KCL workers do not.
     """
     silent_s: float | None = None
@@ -116,7 +116,7 @@ class Judged(NamedTuple):
     state: State
     why: str
     slope: float | None = None
-    """Seconds by which the lag grows in each second; negative while the consumer catches up."""
+    """By how many seconds the lag grows in each second; negative while the consumer catches up."""
     left_s: float | None = None
     """Seconds until the tip at this pace, while the consumer catches up; else None."""
 
@@ -148,11 +148,11 @@ class ShardLag(msgspec.Struct, frozen=True, kw_only=True):
     loss_risk: LossRisk = LossRisk.NONE
     """``warning`` from a quarter of the retention on, ``critical`` from a half on or where records may be lost."""
     unsettled_s: float | None = None
-    """Seconds for which the owner's oldest fetched record is not settled, as the owner tells; None: it does not tell
+    """How many seconds the owner's oldest fetched record is not settled, as the owner tells; None: it does not tell
     it.
     """
     unmoved_s: float | None = None
-    """Seconds for which the looks have shown the same checkpoint. None: one look only."""
+    """How many seconds the looks have shown the same checkpoint. None: one look only."""
 
 
 class LagReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,7 +173,7 @@ class LagReport(msgspec.Struct, frozen=True, kw_only=True):
     shards: list[ShardLag]
     """All shards, the worst first."""
     without_lease: list[str]
-    """Open shards for which there is no lease."""
+    """Open shards that have no lease."""
     missing: list[Missing]
     calls: dict[str, int]
     loss_risk: LossRisk = LossRisk.NONE

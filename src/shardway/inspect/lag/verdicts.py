@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 def urgency(one: ShardLag) -> tuple[int, float, str]:
-    """Return the key by which shards stand, the worst first. Those that are well keep their order from look to look."""
+    """Return the key that sorts shards, the worst first. Those that are well keep their order from look to look."""
     is_well = one.state in (State.OK, State.ENDED)
     return -list(State).index(one.state), 0.0 if is_well else -(one.behind_s or 0.0), one.shard_id
 
 
 def report_urgency(report: LagReport) -> tuple[int, float, str]:
-    """Return the key by which applications stand, the worst first."""
+    """Return the key that sorts applications, the worst first."""
     return -list(State).index(report.state), -(report.behind_s or 0.0), report.application
 
 
@@ -38,7 +38,7 @@ def judge(
     still_s = _still_s(looks)
     if last.owner is not None and still_s > 2 * failover_s:
         return Judged(State.STOPPED, f"{last.owner} has not renewed the lease for {span_text(still_s)}")
-    if last.owner is not None and (last.silent_s or 0.0) > 2 * failover_s and not _renewed(looks, 2 * failover_s):
+    if last.owner is not None and (last.silent_s or 0.0) > 2 * failover_s and not _has_renewals(looks, 2 * failover_s):
         return Judged(State.STOPPED, f"{last.owner} has not written its own row for {span_text(last.silent_s or 0.0)}")
     if last.behind_s is None:
         return Judged(State.UNKNOWN, "it is not known where the next record is")
@@ -49,7 +49,9 @@ def judge(
         return Judged(State.STALLED, why)
     window_s = last.at_s - first.at_s
     if window_s < WINDOW_MIN_S:
-        return _unmoved(last, stalled_s, "one look does not tell whether it moves: look again, or give --window")
+        return _unmoved_verdict(
+            last, stalled_s, "one look does not tell whether it moves: look again, or give --window"
+        )
     return _trend(looks, last.behind_s, window_s, stalled_s)
 
 
@@ -66,7 +68,9 @@ def _trend(looks: Sequence[Look], behind_s: float, window_s: float, stalled_s: f
             else:
                 why = f"the lease is renewed, but {why}"
             return Judged(State.STALLED, why, slope)
-        return _unmoved(last, stalled_s, f"the checkpoint has not moved in {span_text(window_s)}: look for longer")
+        return _unmoved_verdict(
+            last, stalled_s, f"the checkpoint has not moved in {span_text(window_s)}: look for longer"
+        )
     if slope is None or abs(slope) < STEADY:
         return Judged(State.STEADY, f"it stays {span_text(behind_s)} behind", slope)
     if slope > 0:
@@ -75,8 +79,8 @@ def _trend(looks: Sequence[Look], behind_s: float, window_s: float, stalled_s: f
     return Judged(State.CATCHING_UP, f"at this pace it is at the tip in {span_text(left_s)}", slope, left_s)
 
 
-def _unmoved(last: Look, stalled_s: float, why: str) -> Judged:
-    """Return the verdict on a shard that is behind, and of which the looks do not say that it moves."""
+def _unmoved_verdict(last: Look, stalled_s: float, why: str) -> Judged:
+    """Return the verdict on a shard that is behind, while the looks do not show that it moves."""
     if last.unsettled_s is not None and last.unsettled_s > 0:
         why = f"its oldest record is not settled for {span_text(last.unsettled_s)}; {why}"
     elif last.unsettled_s is not None:
@@ -85,7 +89,7 @@ def _unmoved(last: Look, stalled_s: float, why: str) -> Judged:
     return Judged(State.FAR_BEHIND if is_far else State.UNKNOWN, why)
 
 
-def _renewed(looks: Sequence[Look], within_s: float) -> bool:
+def _has_renewals(looks: Sequence[Look], within_s: float) -> bool:
     """Return True where the looks of this time have seen the lease's counter move."""
     last = looks[-1]
     return any(

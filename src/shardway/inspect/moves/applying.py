@@ -63,7 +63,7 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
     refused: dict[str, str]
     """Leases that were not written, and why: they are as they were, or as other programs have made them since."""
     unknown: dict[str, str]
-    """Leases of which no answer says whether they were written, and why: look at them."""
+    """Leases whose write had no answer, and why: look whether they were written."""
     handed_over: list[str]
     """Leases that a live worker has handed over for the plan."""
 
@@ -129,7 +129,7 @@ async def apply_plan(
             f"{len(plan.inexact)} positions are not exact ({keys}): a worker may begin elsewhere; accept that "
             "(accept_inexact, --accept-inexact), or leave them out"
         )
-    applying = _Applying(plan, table, waiting or Waiting())
+    applying = _Application(plan, table, waiting or Waiting())
     try:
         await applying.look(handoff=handoff)
         await applying.ask()
@@ -142,7 +142,7 @@ async def apply_plan(
     return applying.result()
 
 
-class _Applying:
+class _Application:
     """The application of one plan."""
 
     def __init__(self, plan: Plan, table: LeaseTable, waiting: Waiting) -> None:
@@ -169,12 +169,12 @@ class _Applying:
 
     async def look(self, *, handoff: bool) -> None:
         """Compare the rows with the plan, and wait to see whether owners live."""
-        first = await self._scanned()
+        first = await self._scan()
         self._check(first, handoff=handoff)
         second = first
         if wait_s := quiet_of(first, self.plan.failover_s):
             await self.waiting.sleep(wait_s)
-            second = await self._scanned()
+            second = await self._scan()
             self._check(second, handoff=handoff)
         self.found = second
         self.rows = {row.key: row for row in second.listing.rows}
@@ -210,7 +210,7 @@ class _Applying:
         if faults:
             raise ChangedError(faults)
 
-    async def _scanned(self) -> ApplicationRows:
+    async def _scan(self) -> ApplicationRows:
         # The workers are read last: a write must depend on the lease's row as it was before its owner was seen to be
         # silent.
         try:
@@ -248,7 +248,7 @@ class _Applying:
         for _ in range(TRIES_MAX):  # a renewal may come between
             if row is None or row.owner is None or row.handoff_to is not None:
                 break
-            outcome = await self._sent(writes.ask_handoff(row, self.name), key)
+            outcome = await self._send(writes.ask_handoff(row, self.name), key)
             if isinstance(outcome, Done):
                 return
             row = await self.table.get(key)
@@ -296,12 +296,12 @@ class _Applying:
         if row.counter != counter:
             since[key] = (row.counter, now_s)
         elif now_s - since_s > QUIET_FAILOVERS * failover_of(self.found, row.actual_owner, self.plan.failover_s):
-            outcome = await self._sent(writes.take(row, self.name), key)  # the owner has died meanwhile
+            outcome = await self._send(writes.take(row, self.name), key)  # the owner has died meanwhile
             if isinstance(outcome, Done) and outcome.row is not None:
                 self.mine[key] = (outcome.row, now_s)
 
     async def _renew(self, key: str) -> None:
-        outcome = await self._sent(writes.renew(self.mine[key][0]), key)
+        outcome = await self._send(writes.renew(self.mine[key][0]), key)
         if not isinstance(outcome, Done) or outcome.row is None:
             del self.mine[key]
             raise ChangedError({key: "it was lost while the others were waited for"})
@@ -313,7 +313,7 @@ class _Applying:
             try:
                 row = self.mine[key][0] if key in self.mine else await self.table.get(key)
                 if row is not None and row.owner == self.name and row.checkpoint_owner is None:
-                    await self._sent(writes.free(row), key)
+                    await self._send(writes.free(row), key)
             except ShardwayError:
                 continue  # another worker takes the lease, since nothing renews it
         if self.shown is not None:
@@ -356,11 +356,11 @@ class _Applying:
     async def _write(self, move: Move) -> Outcome:
         to = Checkpoint.parse(move.checkpoint, move.sub_sequence_number)
         if move.before is None:
-            return await self._made(self._born(move, to))
+            return await self._create(self._new_row(move, to))
         row = self.mine[move.lease][0] if move.lease in self.mine else self.rows[move.lease]
-        return await self._sent(writes.move(row, to, children=frozenset(move.children)), move.lease)
+        return await self._send(writes.move(row, to, children=frozenset(move.children)), move.lease)
 
-    def _born(self, move: Move, to: Checkpoint) -> LeaseRow:
+    def _new_row(self, move: Move, to: Checkpoint) -> LeaseRow:
         """Return a new row of the same kind as the other rows of the table."""
         key = LeaseKey.parse(move.lease)
         beside = next(iter(self.rows.values()), None)
@@ -378,7 +378,7 @@ class _Applying:
             of_stream=StreamMark(plan.stream_arn, int(plan.stream_created_at.timestamp())).text if marked else None,
         )
 
-    async def _made(self, row: LeaseRow) -> Outcome:
+    async def _create(self, row: LeaseRow) -> Outcome:
         outcome: Outcome = Unknown("it was not sent")
         for number in range(TRIES_MAX):
             if number:
@@ -394,7 +394,7 @@ class _Applying:
                 return outcome
         return outcome
 
-    async def _sent(self, write: Write | None, key: str) -> Outcome:
+    async def _send(self, write: Write | None, key: str) -> Outcome:
         """Send a write until its outcome is known. A write that is sent again is applied once at most, since it depends
         on the counter, which it raises.
         """

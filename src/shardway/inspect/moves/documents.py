@@ -79,7 +79,7 @@ def positions_from(path: Path, form: str, *, taken_at: dt.datetime, scope: str |
         elif form == "positions":
             return _document(_read(path))
         else:
-            items = _scanned(_read(path))
+            items = _scan_items(_read(path))
             if form == "kcl":
                 return positions_of(_kcl_view(path, items), taken_at)
             shards, streams = _of_scan(items, SCANS[form], scope), []
@@ -132,16 +132,16 @@ def _document(content: bytes) -> PositionsReport:
     return found
 
 
-def _after(number: str, why: str, sub: int | None = None) -> PositionView:
+def _position_after(number: str, why: str, sub: int | None = None) -> PositionView:
     if not (number.isascii() and number.isdigit()):
         return PositionView(at="none", exact=False, why=f"{number[:60]!r} is no sequence number")
     return PositionView(at="after", sequence_number=number, sub_sequence_number=sub, exact=True, why=why)
 
 
-_ENDED = PositionView(at="ended", exact=True, why="the shard is read to its end")
+_END_VIEW = PositionView(at="ended", exact=True, why="the shard is read to its end")
 
 
-def _scanned(content: bytes) -> list[dict[str, Any]]:
+def _scan_items(content: bytes) -> list[dict[str, Any]]:
     """Return the items of ``aws dynamodb scan`` as plain attributes."""
     return [plain_item(one) for one in msgspec.json.decode(content, type=dict[str, Any])["Items"]]
 
@@ -161,7 +161,9 @@ def _of_scan(items: list[dict[str, Any]], form: ScanForm, scope: str | None) -> 
         if not isinstance(shard_id, str) or number is None or (scope is not None and group != scope):
             continue
         scopes.add(group)
-        found[shard_id] = _ENDED if number == form.end else _after(str(number), "all up to this record was read")
+        found[shard_id] = (
+            _END_VIEW if number == form.end else _position_after(str(number), "all up to this record was read")
+        )
     if len(scopes) > 1:
         raise OptionError(f"the table has rows of several: choose one with --scope: {', '.join(sorted(scopes))}")
     return found
@@ -205,11 +207,11 @@ def _spark_position(at: Mapping[str, Any]) -> PositionView:
     kind, number = str(at["iteratorType"]), str(at.get("iteratorPosition") or "")
     sub = int(at.get("subSequenceNumber", -1))
     if kind == "SHARD_END":
-        return _ENDED
+        return _END_VIEW
     if kind == "AFTER_SEQUENCE_NUMBER":
-        return _after(number, "the last record of the newest committed batch", sub if sub >= 0 else None)
+        return _position_after(number, "the last record of the newest committed batch", sub if sub >= 0 else None)
     if kind == "AT_SEQUENCE_NUMBER":
-        return msgspec.structs.replace(_after(number, "the first record of the next batch"), at="at")
+        return msgspec.structs.replace(_position_after(number, "the first record of the next batch"), at="at")
     if kind == "TRIM_HORIZON":
         return PositionView(at="trim_horizon", exact=True, why="nothing of the shard was read")
     if kind == "AT_TIMESTAMP" and number.isdigit():
@@ -228,7 +230,7 @@ def _databricks(checkpoint: Path) -> tuple[dict[str, PositionView], list[str]]:
         number = one.get("lastSeqNum")
         # The position of a closed shard counts, too: the flag does not say whether all of the shard was read.
         found[str(shard["shardId"])] = (
-            _after(str(number), "the last record of the newest committed batch")
+            _position_after(str(number), "the last record of the newest committed batch")
             if number
             else PositionView(at="none", exact=False, why="the query read no record of the shard")
         )

@@ -60,7 +60,7 @@ class Places:
             if self.lineage.shards[shard_id].closed:
                 return Target(Checkpoint.SHARD_END, "the shard has ended")
             return await self._behind_last(shard_id, None, self.now_s)
-        first = await self._first(shard_id, IteratorAt.at_timestamp(epoch_s))
+        first = await self._first_record(shard_id, IteratorAt.at_timestamp(epoch_s))
         if first is None and self.lineage.shards[shard_id].closed:
             return Target(Checkpoint.SHARD_END, "the shard has no record as new as that, and has ended")
         until_s = self.now_s if first is None else first.approximate_arrival_timestamp
@@ -74,7 +74,7 @@ class Places:
             return Target(
                 Checkpoint.at(Position(number, sub - 1)), f"the record before {number}/{sub} in its aggregate"
             )
-        first = await self._first(shard_id, IteratorAt.at_sequence(number))
+        first = await self._first_record(shard_id, IteratorAt.at_sequence(number))
         if first is None or int(first.sequence_number) != number:
             raise NotFoundError(
                 "ResourceNotFoundException",
@@ -86,7 +86,7 @@ class Places:
     async def _behind_last(self, shard_id: str, number: int | None, until_s: float) -> Target:
         """Return the target behind the last record before ``number``; None: behind the last record that there is."""
         for window_s in WINDOWS_S:
-            last = await self._last(shard_id, until_s - window_s, number, until_s)
+            last = await self._last_record(shard_id, until_s - window_s, number, until_s)
             if last is not None:
                 at = await self._end_of(shard_id, last)
                 return Target(
@@ -96,7 +96,9 @@ class Places:
                 break
         return Target(Checkpoint.TRIM_HORIZON, "no older record of the shard is left")
 
-    async def _last(self, shard_id: str, since_s: float, number: int | None, until_s: float) -> WireRecord | None:
+    async def _last_record(
+        self, shard_id: str, since_s: float, number: int | None, until_s: float
+    ) -> WireRecord | None:
         last: WireRecord | None = None
         at = IteratorAt.at_timestamp(max(since_s, 0.0))
         pages = self.inspector.pages(self.stream, shard_id, at, limit=PAGE_RECORDS_MAX)
@@ -121,7 +123,7 @@ class Places:
         at = found.position(-1) if len(found) else Position(number)
         return at if at.sequence_number == number else Position(number)
 
-    async def _first(self, shard_id: str, at: IteratorAt) -> WireRecord | None:
+    async def _first_record(self, shard_id: str, at: IteratorAt) -> WireRecord | None:
         pages = self.inspector.pages(self.stream, shard_id, at, limit=1)
         async with contextlib.aclosing(pages):
             looked = 0
@@ -141,7 +143,7 @@ class Places:
         if at is None or shard_id not in self.lineage:
             return None
         try:
-            first = await self._first(shard_id, at)
+            first = await self._first_record(shard_id, at)
         except (InvalidArgumentError, NotFoundError):
             return None
         return self.now_s if first is None else first.approximate_arrival_timestamp
@@ -198,7 +200,7 @@ async def import_targets(places: Places, positions: PositionsReport) -> Wishes:
             wrong[key] = fault
         elif shard_id not in places.lineage:
             stays[key] = "the stream lists the shard no more"
-        elif (target := await _imported(places, shard_id, view)) is None:
+        elif (target := await _import_position(places, shard_id, view)) is None:
             wrong[key] = f"it names no position: {view.why}"
         else:
             found[shard_id] = target
@@ -225,7 +227,7 @@ def _not_of(places: Places, shard_id: str, view: PositionView) -> str | None:
     return None
 
 
-async def _imported(places: Places, shard_id: str, view: PositionView) -> Target | None:
+async def _import_position(places: Places, shard_id: str, view: PositionView) -> Target | None:
     number = None if view.sequence_number is None else int(view.sequence_number)
     if view.at == "after" and number is not None and view.sequence_number is not None:
         checkpoint = Checkpoint.parse(view.sequence_number, view.sub_sequence_number or 0)

@@ -91,7 +91,7 @@ async def plan_seek(
     store: Store | None = None,
     failover_s: float = FAILOVER_S,
 ) -> Plan:
-    """Return the plan by which an application goes on at another place. Nothing is written.
+    """Return the plan that has an application continue at another place. Nothing is written.
 
     The owners are watched for twice their failover time, which is ``failover_s`` where their rows do not have it.
     Raises NotFoundError, OptionError.
@@ -113,7 +113,7 @@ async def plan_import(
     store: Store | None = None,
     failover_s: float = FAILOVER_S,
 ) -> Plan:
-    """Return the plan by which an application goes on where a document says. The plan makes the rows of an application
+    """Return the plan that has an application continue where a document says. The plan makes the rows of an application
     that has none yet. Nothing is written. Raises NotFoundError, OptionError.
     """
     store = store or Store()
@@ -174,7 +174,7 @@ async def plan_of(places: Places, application: str, store: Store, look: Look, wi
     shardway = {one.worker_id for one in look.second.workers}
     prefix = next((one.stream for one in map(LeaseKey.parse, (row.key for row in rows.values())) if one.stream), None)
 
-    async def beside(shard_id: str) -> None:
+    async def plan_shard(shard_id: str) -> None:
         target, row = targets[shard_id], rows.get(shard_id)
         key = LeaseKey(shard_id, prefix).text if row is None else row.key
         if key in wrong:
@@ -188,7 +188,7 @@ async def plan_of(places: Places, application: str, store: Store, look: Look, wi
             return
         moves[shard_id] = await _move(places, key, shard_id, row, target, look, shardway)
 
-    await side_by_side(beside, [one for one in places.lineage.shards if one in targets], AT_ONCE_MAX)
+    await side_by_side(plan_shard, [one for one in places.lineage.shards if one in targets], AT_ONCE_MAX)
     return Plan(
         application=application,
         store=store.kind,

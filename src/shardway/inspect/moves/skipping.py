@@ -37,7 +37,7 @@ ERROR_TYPE = "SkippedByOperator"
 
 
 class Skip(NamedTuple):
-    """A record that is to be passed over: by which plan, and by which dead letter it is kept."""
+    """A record that is to be passed over, with the plan that does it and the dead letter that keeps it."""
 
     plan: Plan
     letter: Letter
@@ -97,13 +97,13 @@ async def _next_record(places: Places, shard_id: str, row: LeaseRow) -> Record |
     if done is not None:
         with contextlib.suppress(InvalidArgumentError, NotFoundError):
             # The aggregate at the checkpoint may hold records that come behind it.
-            found = await _first(places, shard_id, IteratorAt.at_sequence(done.sequence_number), done)
+            found = await _first_record(places, shard_id, IteratorAt.at_sequence(done.sequence_number), done)
             if found is not None:
                 return found
-    return await _first(places, shard_id, start, done)
+    return await _first_record(places, shard_id, start, done)
 
 
-async def _first(places: Places, shard_id: str, at: IteratorAt, done: Position | None) -> Record | None:
+async def _first_record(places: Places, shard_id: str, at: IteratorAt, done: Position | None) -> Record | None:
     shard = places.lineage.shards[shard_id]
     view = ShardView(places.stream.short, shard_id, shard.first_hash_key, shard.last_hash_key)
     pages = places.inspector.pages(places.stream, shard_id, at, limit=1)

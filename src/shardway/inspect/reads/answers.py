@@ -57,7 +57,7 @@ class _Summary(msgspec.Struct):
     queues: Count | None = msgspec.field(name="QueueCount", default=None)
 
 
-class _Listed(msgspec.Struct):
+class _ListedStream(msgspec.Struct):
     name: str = msgspec.field(name="StreamName")
     arn: str | None = msgspec.field(name="StreamARN", default=None)
     status: str | None = msgspec.field(name="StreamStatus", default=None)
@@ -113,7 +113,7 @@ def listed_streams(answer: Mapping[str, Any]) -> list[StreamFound]:
                 mode=None if one.mode is None else one.mode.stream_mode,
                 created_at=None if one.created_s is None else utc(one.created_s),
             )
-            for one in msgspec.convert([_present(one) for one in summaries], type=list[_Listed])
+            for one in msgspec.convert([_present(one) for one in summaries], type=list[_ListedStream])
         ]
 
 

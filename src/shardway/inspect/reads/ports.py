@@ -69,7 +69,7 @@ class StreamReads(Calls, Protocol):
 
 
 class Reports(Calls, Protocol):
-    """Reports of a stream and an application, of which a snapshot is made."""
+    """Reports of a stream and an application; a snapshot is made of them."""
 
     @property
     def clock_off_s(self) -> float:

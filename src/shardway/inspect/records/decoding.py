@@ -108,7 +108,7 @@ def decode(data: bytes, *, opened_bytes_max: int = OPENED_BYTES_MAX, budget: Ope
         data = inner
         if framed is None and step.schema_id is not None:
             framed = data
-    found_inside = _plain(data, steps)
+    found_inside = _decode_plain(data, steps)
     return found_inside if framed is None else msgspec.structs.replace(found_inside, framed=framed)
 
 
@@ -130,7 +130,7 @@ def _layer(data: bytes, budget: OpeningBudget) -> tuple[Step, bytes | None] | No
     Return None where there is no layer.
     """
     if data.startswith(b"\x1f\x8b"):
-        return _opened("gzip", "it begins with 1f 8b", lambda: inflated(data, 31, budget))
+        return _open("gzip", "it begins with 1f 8b", lambda: inflated(data, 31, budget))
     if data.startswith(b"\x28\xb5\x2f\xfd"):
         return _zstd(data, budget)
     if data.startswith(MAGIC):
@@ -141,11 +141,11 @@ def _layer(data: bytes, budget: OpeningBudget) -> tuple[Step, bytes | None] | No
         why = f"it begins with 00 and a schema's id of four bytes, {number}"
         return Step(kind="confluent", why=why, schema_id=str(number)), data[5:]
     if data.startswith(b"H4sI"):
-        return _opened("base64", "it begins as gzip does in base64", lambda: _from_base64(data, budget))
+        return _open("base64", "it begins as gzip does in base64", lambda: _from_base64(data, budget))
     return None
 
 
-def _opened(
+def _open(
     kind: str, why: str, open_it: Callable[[], bytes], schema_id: str | None = None
 ) -> tuple[Step, bytes | None] | None:
     try:
@@ -171,7 +171,7 @@ def _zstd(data: bytes, budget: OpeningBudget) -> tuple[Step, bytes | None] | Non
         except zstd.ZstdError as fault:
             raise ValueError("no zstd") from fault
 
-    return _opened("zstd", why, open_it)
+    return _open("zstd", why, open_it)
 
 
 def _glue(data: bytes, budget: OpeningBudget) -> tuple[Step, bytes | None] | None:
@@ -182,7 +182,7 @@ def _glue(data: bytes, budget: OpeningBudget) -> tuple[Step, bytes | None] | Non
     inner = data[18:]
     if data[1] == 0:
         return Step(kind="glue", why=why, schema_id=str(schema)), inner
-    return _opened("glue", why, lambda: inflated(inner, 15, budget), str(schema))
+    return _open("glue", why, lambda: inflated(inner, 15, budget), str(schema))
 
 
 def _from_base64(data: bytes, budget: OpeningBudget) -> bytes:
@@ -192,7 +192,7 @@ def _from_base64(data: bytes, budget: OpeningBudget) -> bytes:
     return opened
 
 
-def _plain(data: bytes, steps: list[Step]) -> Decoded:
+def _decode_plain(data: bytes, steps: list[Step]) -> Decoded:
     try:
         text = data.decode()
     except UnicodeDecodeError as fault:

@@ -52,7 +52,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     follow: bool = False
     """True: the reading goes on at the tip, and through reshards, until the caller stops."""
     fan_out: str | None = None
-    """The name or ARN of a registered consumer, to which records are pushed. None: records are polled."""
+    """The name or ARN of a registered consumer that gets the records pushed. None: records are polled."""
     is_patient: bool = False
     """True: refusals for the rate do not end the reading; they are noted in the inspector's `missing`."""
 
@@ -148,28 +148,28 @@ class _Reader:
         self._stream = stream
         self._reading = reading
         self._lineage = Lineage(shards)
-        self._chosen = self._choose()
-        self._begun: set[str] = set()
-        self._finished: set[str] = set(self._lineage.shards) - self._chosen
+        self._chosen_shards = self._choose()
+        self._begun_shards: set[str] = set()
+        self._finished_shards: set[str] = set(self._lineage.shards) - self._chosen_shards
         self._pages: dict[str, Any] = {}
-        self._waiting: dict[asyncio.Task[Any], str] = {}
+        self._waiting_tasks: dict[asyncio.Task[Any], str] = {}
         self._chooses = (reading.partition_key, reading.until_s, reading.behind) != (None, None, None)
         now_s = inspector.now_s
         self._end_s = reading.until_s if reading.until_s is not None else None if reading.follow else now_s
 
     async def pages(self) -> AsyncGenerator[SeenPage, None]:
         self._begin_ready(self._reading.starting_position)
-        while self._waiting:
-            done, _ = await asyncio.wait(self._waiting, return_when=asyncio.FIRST_COMPLETED)
+        while self._waiting_tasks:
+            done, _ = await asyncio.wait(self._waiting_tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
-                shard_id = self._waiting.pop(task)
+                shard_id = self._waiting_tasks.pop(task)
                 try:
                     page = task.result()
                 except StopAsyncIteration:
                     await self._end(shard_id)
                     continue
                 found = await user_records(view(self._stream, self._lineage.shards[shard_id]), page.records)
-                yield SeenPage(await self._wanted(found) if self._chooses else found)
+                yield SeenPage(await self._select(found) if self._chooses else found)
                 if self._is_through(page):
                     await self._pages.pop(shard_id).aclose()
                     self._finish(shard_id)
@@ -177,9 +177,9 @@ class _Reader:
                     self._ask(shard_id)
 
     async def close(self) -> None:
-        for task in list(self._waiting):
+        for task in list(self._waiting_tasks):
             await give_up(task)
-        self._waiting.clear()
+        self._waiting_tasks.clear()
         for pages in self._pages.values():
             await pages.aclose()
 
@@ -202,9 +202,9 @@ class _Reader:
         return chosen
 
     def _begin_ready(self, at: IteratorAt) -> None:
-        for shard_id in self._lineage.ready(self._finished):
-            if shard_id in self._chosen and shard_id not in self._begun:
-                self._begun.add(shard_id)
+        for shard_id in self._lineage.ready(self._finished_shards):
+            if shard_id in self._chosen_shards and shard_id not in self._begun_shards:
+                self._begun_shards.add(shard_id)
                 self._pages[shard_id] = self._read(shard_id, at)
                 self._ask(shard_id)
 
@@ -219,10 +219,10 @@ class _Reader:
         return pushed_pages(self._inspector, consumer_arn, shard_id, at)
 
     def _ask(self, shard_id: str) -> None:
-        async def following() -> Any:
+        async def next_page() -> Any:
             return await anext(self._pages[shard_id])
 
-        self._waiting[awaited(following())] = shard_id
+        self._waiting_tasks[awaited(next_page())] = shard_id
 
     async def _end(self, shard_id: str) -> None:
         """Note that a shard is read to its end, and begin its children, if the reading follows reshards."""
@@ -234,10 +234,10 @@ class _Reader:
             born = set(self._lineage.shards) - known
             if not self._reading.shards:
                 wanted = self._choose_born(born)
-                self._chosen |= wanted
-                self._finished |= born - wanted
+                self._chosen_shards |= wanted
+                self._finished_shards |= born - wanted
             else:
-                self._finished |= born
+                self._finished_shards |= born
         self._finish(shard_id)
 
     def _choose_born(self, born: set[str]) -> set[str]:
@@ -247,12 +247,12 @@ class _Reader:
         return {one for one in born if self._lineage.shards[one].holds(hashed)}
 
     def _finish(self, shard_id: str) -> None:
-        self._finished.add(shard_id)
+        self._finished_shards.add(shard_id)
         # A child is read from its oldest record on, unless the reading begins at a time, which holds for all shards.
         at = self._reading.starting_position
         self._begin_ready(at if at.timestamp_s is not None else IteratorAt.trim_horizon())
 
-    async def _wanted(self, records: Sequence[Record]) -> list[Record]:
+    async def _select(self, records: Sequence[Record]) -> list[Record]:
         """Return the records that are chosen. Aggregates may make millions of a page, and looking at them takes seconds
         then: it is done in a thread.
         """

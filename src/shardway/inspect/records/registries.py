@@ -80,7 +80,7 @@ class Registries:
             self._asks["glue"] = self._from_glue
         if url is not None:
             self._asks["confluent"] = self._from_confluent
-        self._known: OrderedDict[tuple[str, str], Schema] = OrderedDict()
+        self._schemas: OrderedDict[tuple[str, str], Schema] = OrderedDict()
 
     async def opened(self, found: Decoded) -> Decoded:
         """Return ``found`` with the data behind the framing decoded by its schema, or with the reason why it is not
@@ -97,15 +97,15 @@ class Registries:
 
     async def _schema(self, kind: str, identity: str) -> Schema:
         key = kind, identity
-        known = self._known.get(key)
+        known = self._schemas.get(key)
         if known is None or known.again_s <= self._now():
-            known = self._known[key] = await self._fetched(kind, identity)
-        self._known.move_to_end(key)
-        while len(self._known) > SCHEMAS_MAX:
-            self._known.popitem(last=False)
+            known = self._schemas[key] = await self._fetch(kind, identity)
+        self._schemas.move_to_end(key)
+        while len(self._schemas) > SCHEMAS_MAX:
+            self._schemas.popitem(last=False)
         return known
 
-    async def _fetched(self, kind: str, identity: str) -> Schema:
+    async def _fetch(self, kind: str, identity: str) -> Schema:
         try:
             answer = await self._asks[kind](identity)
         except ShardwayError as fault:

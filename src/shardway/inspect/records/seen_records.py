@@ -153,7 +153,7 @@ class SeenPage:
         known: dict[tuple[str, str], Schema | None] = {}
         left = iter(self._records)
         # A framing may lie in layers that take seconds to open.
-        while framings := await asyncio.to_thread(next_part, left, _framing):
+        while framings := await asyncio.to_thread(next_part, left, _framing_step):
             for step in framings:
                 if step is not None and (key := (step.kind, step.schema_id or "")) not in known:
                     known[key] = await registries.schema(*key)
@@ -173,7 +173,7 @@ class SeenPage:
         return found
 
 
-def _framing(record: Record) -> Step | None:
+def _framing_step(record: Record) -> Step | None:
     return framing(record.data)
 
 

@@ -33,7 +33,7 @@ LOOK_INTERVAL_S = 0.2
 records wait.
 """
 ROOM_LOOK_S = 0.005
-"""The time for which a collection that was settled to make room is given to bring records, before the next one goes
+"""How long a collection that was settled to make room is given to bring records, before the next one goes
 out.
 """
 
@@ -68,28 +68,28 @@ class Collection(Settleable, Generic[T_co]):
 
     def ack(self) -> bool:
         """Settle all of the records: they are done."""
-        return self._all(lambda batch, indices: batch.ack(*indices))
+        return self._settle_all(lambda batch, indices: batch.ack(*indices))
 
     def nack(self, *, delay_s: float = 0.0) -> bool:
         """Deliver the records again, not before ``delay_s`` seconds."""
-        return self._all(lambda batch, indices: batch.nack(*indices, delay_s=delay_s))
+        return self._settle_all(lambda batch, indices: batch.nack(*indices, delay_s=delay_s))
 
     def skip(self, *, reason: str = "skipped") -> bool:
         """Settle the records without having been processed; an event says so."""
-        return self._all(lambda batch, indices: batch.skip(*indices, reason=reason))
+        return self._settle_all(lambda batch, indices: batch.skip(*indices, reason=reason))
 
     def dead_letter(self, *, error: BaseException | None = None) -> bool:
         """Give the records up: each becomes a dead letter."""
-        return self._all(lambda batch, indices: batch.dead_letter(*indices, error=error))
+        return self._settle_all(lambda batch, indices: batch.dead_letter(*indices, error=error))
 
     def fail(self, error: BaseException) -> bool:
         """Fail the records: the retry policy says what follows for the records of each batch."""
-        return self._all(lambda batch, indices: batch.fail(error, *indices))
+        return self._settle_all(lambda batch, indices: batch.fail(error, *indices))
 
-    def _left(self) -> bool:
-        return self._all(lambda batch, indices: batch._left(sorted(indices)))
+    def _settle_rest(self) -> bool:
+        return self._settle_all(lambda batch, indices: batch._settle_rest(sorted(indices)))
 
-    def _all(self, settle: Callable[[Batch[Any], list[int]], bool]) -> bool:
+    def _settle_all(self, settle: Callable[[Batch[Any], list[int]], bool]) -> bool:
         """Settle the records in each of their batches, also where one of the batches counts no more."""
         counts = [settle(batch, indices) for batch, indices in self._group.places().items()]
         return all(counts)
@@ -125,7 +125,7 @@ async def collect(
     try:
         while True:
             if following is None:
-                following = awaited(_next(iterator))
+                following = awaited(_next_batch(iterator))
             look_s = ROOM_LOOK_S if oldest is not None and _is_settled(oldest) else LOOK_INTERVAL_S
             wait_s = min(collector.next_at_s() - loop.time(), look_s) if len(collector) else None
             await asyncio.wait((following,), timeout=None if wait_s is None else max(0.0, wait_s))
@@ -158,7 +158,7 @@ async def collect(
             await close()
 
 
-async def _next(batches: AsyncIterator[Batch[Any]]) -> Batch[Any]:
+async def _next_batch(batches: AsyncIterator[Batch[Any]]) -> Batch[Any]:
     return await anext(batches)
 
 

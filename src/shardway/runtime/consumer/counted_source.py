@@ -105,9 +105,9 @@ class CountedSource:
         """Subscribe to a shard, and count the call."""
         self._calls["subscribe"] += 1
         pages = self._source.subscribe(consumer_arn, shard_id, at)
-        return pages if self._tracer is None else self._traced(pages, shard_id, self._tracer)
+        return pages if self._tracer is None else self._trace(pages, shard_id, self._tracer)
 
-    async def _traced(
+    async def _trace(
         self, pages: AsyncGenerator[ReadPage, None], shard_id: str, tracer: Tracer
     ) -> AsyncGenerator[ReadPage, None]:
         """Trace pages that the service pushes: a span says when a page came, and not how long it took."""

@@ -60,9 +60,9 @@ class CountedTable:
         """The time at which a write that renews leases was confirmed last, on the loop's clock."""
         self._stream = stream
         self._application = application
-        self._looked = not (stream or application)
-        self._own = dict[int, WorkerRow]()  # The rows as they will be read back, by counter.
-        self._others: set[int] = set()
+        self._has_looked = not (stream or application)
+        self._own_rows = dict[int, WorkerRow]()  # The rows as they will be read back, by counter.
+        self._other_counters: set[int] = set()
 
     @property
     def name(self) -> str:
@@ -81,7 +81,7 @@ class CountedTable:
         """Write a lease, and count the call; the write is timed where it renews a lease."""
         if write.kind not in (Kind.RENEW, Kind.CHECKPOINT):
             return await self._write("write", self._table.write(write))
-        return await self._timed("write", self._table.write(write), stores=write.kind is Kind.CHECKPOINT)
+        return await self._time("write", self._table.write(write), stores=write.kind is Kind.CHECKPOINT)
 
     async def get(self, key: str) -> LeaseRow | None:
         """Read a lease, and count the call."""
@@ -94,23 +94,25 @@ class CountedTable:
     async def put_worker(self, row: WorkerRow) -> Outcome:
         """Write this worker's row, with the stream and application that it reads, and count the call."""
         row = replace(row, stream=self._stream, application=self._application)
-        self._own[row.counter] = worker_row(row.attributes())
-        self._own.pop(row.counter - OWN_ROWS_MAX, None)
-        return await self._timed("put_worker", self._table.put_worker(row), stores=False)
+        self._own_rows[row.counter] = worker_row(row.attributes())
+        self._own_rows.pop(row.counter - OWN_ROWS_MAX, None)
+        return await self._time("put_worker", self._table.put_worker(row), stores=False)
 
     async def workers(self, *, consistent: bool = False) -> list[WorkerRow]:
         """Read the workers' rows, and count the call. Another process with this worker's id shows in them, and at first
         workers of another stream or application. Raises OptionError when there are such.
         """
         rows = await self._read("workers", self._table.workers(consistent=consistent))
-        if not self._looked:
+        if not self._has_looked:
             await self._meet({row.worker_id: row for row in rows if self._is_stranger(row)})
-            self._looked = True
-        if self._own and len(self._others) < 2:
-            worker_id = next(iter(self._own.values())).worker_id
+            self._has_looked = True
+        if self._own_rows and len(self._other_counters) < 2:
+            worker_id = next(iter(self._own_rows.values())).worker_id
             # One alone may be left from before a crash; a second one shows that another process writes them now.
-            self._others.update(row.counter for row in rows if row.worker_id == worker_id and not self._wrote(row))
-            if len(self._others) > 1:
+            self._other_counters.update(
+                row.counter for row in rows if row.worker_id == worker_id and not self._is_own(row)
+            )
+            if len(self._other_counters) > 1:
                 self._on_event(WorkerIdShared(self.name, worker_id))
         return rows
 
@@ -150,10 +152,10 @@ class CountedTable:
                         f"{self._stream} another application, or let each consumer read a list of both"
                     )
 
-    def _wrote(self, row: WorkerRow) -> bool:
+    def _is_own(self, row: WorkerRow) -> bool:
         """True for a row of this worker, also for an old one that an inconsistent read still finds."""
-        own = self._own.get(row.counter)
-        return row.counter < min(self._own) if own is None else row == own
+        own = self._own_rows.get(row.counter)
+        return row.counter < min(self._own_rows) if own is None else row == own
 
     async def _read(self, call: str, answer: Awaitable[T]) -> T:
         self._calls[call] += 1
@@ -161,10 +163,10 @@ class CountedTable:
             return await answer
         except ShardwayError as error:
             if error.retryable:  # An error that is not ends the worker, and is raised.
-                self._failed(call, error)
+                self._count_failure(call, error)
             raise
 
-    async def _timed(self, call: str, answer: Awaitable[Outcome], *, stores: bool) -> Outcome:
+    async def _time(self, call: str, answer: Awaitable[Outcome], *, stores: bool) -> Outcome:
         begun_s, confirmed = asyncio.get_running_loop().time(), False
         try:
             outcome = await self._write(call, answer)
@@ -181,7 +183,7 @@ class CountedTable:
         try:
             outcome = await answer
         except Exception as error:
-            self._failed(call, error)
+            self._count_failure(call, error)
             raise
         # The caller tries again in silence. Without this event, a consumer whose policy lacks UpdateItem would read
         # nothing for ever.
@@ -189,7 +191,7 @@ class CountedTable:
             self._on_event(LeaseTableFailed(self.name, call, outcome.reason, outcome.reason))
         return outcome
 
-    def _failed(self, call: str, error: Exception) -> None:
+    def _count_failure(self, call: str, error: Exception) -> None:
         code = error.code if isinstance(error, ServiceError) else type(error).__name__
         reason = str(error) if isinstance(error, ShardwayError) else code
         self._on_event(LeaseTableFailed(self.name, call, code, reason))
@@ -211,23 +213,23 @@ class CountedSharedTable(CountedTable):
     ) -> None:
         """``shared`` is the same table."""
         super().__init__(table, calls, on_event, meter, stream=stream, application=application)
-        self._shared = shared
+        self._kcl_table = shared
 
     async def coordination(self) -> Coordination | None:
         """Read the KCL's coordination, and count the call."""
-        return await self._read("coordination", self._shared.coordination())
+        return await self._read("coordination", self._kcl_table.coordination())
 
     async def show_metrics(self, place: Place, row: Mapping[str, Any]) -> Outcome:
         """Show worker metrics to the KCL, and count the call."""
-        return await self._write("show_metrics", self._shared.show_metrics(place, row))
+        return await self._write("show_metrics", self._kcl_table.show_metrics(place, row))
 
     async def withdraw_metrics(self, place: Place, worker_id: str) -> Outcome:
         """Withdraw worker metrics, and count the call."""
-        return await self._write("withdraw_metrics", self._shared.withdraw_metrics(place, worker_id))
+        return await self._write("withdraw_metrics", self._kcl_table.withdraw_metrics(place, worker_id))
 
     async def owned_keys(self, worker_id: str) -> list[str] | None:
         """Read the keys of a worker's leases, and count the call."""
-        return await self._read("owned_keys", self._shared.owned_keys(worker_id))
+        return await self._read("owned_keys", self._kcl_table.owned_keys(worker_id))
 
 
 def counted_table(

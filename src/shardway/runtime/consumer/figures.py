@@ -42,7 +42,7 @@ class Figures:
         self._streams = streams
         self._turns = turns
         self._run = run
-        self._reporting: asyncio.Task[None] | None = None
+        self._report_task: asyncio.Task[None] | None = None
 
     def statistics(self) -> ConsumerStatistics:
         """See `Consumer.statistics`."""
@@ -57,12 +57,12 @@ class Figures:
         """Begin to report at intervals, until an error ends the worker."""
         self._metering.begin(self._streams.first.source.now_s)
         failed = self._reporter.on_failure("telling its numbers", "statistics() and metrics() still tell them")
-        self._reporting = spawn(self._report(), failed)
+        self._report_task = spawn(self._report(), failed)
 
     def end(self, *, failed: bool) -> None:
         """Report the last interval, if any was to be reported. ``failed``: an error has ended the consumer."""
-        if self._reporting is not None:
-            self._reporting.cancel()
+        if self._report_task is not None:
+            self._report_task.cancel()
             self._report_interval(last=True, failed=failed)
 
     async def _report(self) -> None:

@@ -38,10 +38,10 @@ async def drive(
 
     async def call(given: Batch[Any] | Delivered[Any]) -> None:
         if room is None:
-            await _called(handler, given)
+            await _call(handler, given)
         else:
             async with room:
-                await _called(handler, given)
+                await _call(handler, given)
 
     async def follow(reader: ShardReader) -> None:
         # It asks also while all slots are taken: a handoff waits until what is behind has caught up.
@@ -59,11 +59,11 @@ async def drive(
             async for reader in readers:
                 group.create_task(follow(reader))
     except BaseExceptionGroup as errors:
-        error = _first(errors)
+        error = _first_error(errors)
         raise error from error.__cause__
 
 
-async def _called(handler: Callable[[Any], object], given: Any) -> None:
+async def _call(handler: Callable[[Any], object], given: Any) -> None:
     try:
         waits = handler(given)
         if isawaitable(waits):  # A plain function has done its work by now.
@@ -106,7 +106,7 @@ async def _record_by_record(batch: Batch[Any], call: Callable[[Any], Awaitable[N
             batch.nack(*range(index, count))
             raise
         else:
-            batch._left((index,))
+            batch._settle_rest((index,))
             if not batch._holds_up(index):
                 continue
         if index + 1 < count:
@@ -168,7 +168,7 @@ async def _records_side_by_side(reader: ShardReader, call: Callable[[Any], Await
             one.nack()
 
 
-def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+def _first_error(errors: BaseExceptionGroup[BaseException]) -> BaseException:
     error: BaseException = errors
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

@@ -1,4 +1,4 @@
-"""The iterations and calls by which a program takes records of all shards, whichever has some."""
+"""The iterations and calls that give a program the records of all shards, whichever has some."""
 
 from __future__ import annotations
 

@@ -86,8 +86,10 @@ class Lifecycle(ShardListener):
         self._on_event = on_event
         self._queue: deque[PendingCall] = deque()
         self._calls: asyncio.Task[None] | None = None
-        self._here: dict[ShardReader, AssignedShard] = {}
-        self._called: tuple[str, float] | None = None  # The callback that runs on the user's loop, and since when.
+        self._assigned_shards: dict[ShardReader, AssignedShard] = {}
+        self._running_callback: tuple[str, float] | None = (
+            None  # The callback that runs on the user's loop, and since when.
+        )
 
     def follow(self, reader: ShardReader) -> None:
         """Tell that a shard is held, and then offer its records."""
@@ -97,13 +99,13 @@ class Lifecycle(ShardListener):
             self._turns.offer(reader)
             return
         shard = AssignedShard(reader.stream, reader.shard_id, reader.token, reader.origin)
-        self._here[reader] = shard
+        self._assigned_shards[reader] = shard
         called = self._call_back(ShardChange.ASSIGNED, shard)
         called.add_done_callback(lambda _: self._turns.offer(reader))
 
     def calling(self) -> tuple[str, float] | None:
         """See `ShardListener.calling`: it is the callback that is running."""
-        called = self._called
+        called = self._running_callback
         return None if called is None else (called[0], time.monotonic() - called[1])
 
     async def close(self, grace_s: float) -> None:
@@ -115,32 +117,32 @@ class Lifecycle(ShardListener):
 
     async def leaving(self, reader: ShardReader) -> None:
         """See `ShardListener`."""
-        if (shard := self._here.pop(reader, None)) is not None:
+        if (shard := self._assigned_shards.pop(reader, None)) is not None:
             await asyncio.shield(self._call_back(ShardChange.REVOKED, shard))
 
     async def ending(self, reader: ShardReader) -> None:
         """See `ShardListener`."""
-        if (shard := self._here.pop(reader, None)) is not None:
+        if (shard := self._assigned_shards.pop(reader, None)) is not None:
             await asyncio.shield(self._call_back(ShardChange.ENDED, shard))
 
     def resumed(self, reader: ShardReader) -> None:
         """See `ShardListener`."""
-        if self._callbacks and reader not in self._here and not reader.is_over:
+        if self._callbacks and reader not in self._assigned_shards and not reader.is_over:
             shard = AssignedShard(reader.stream, reader.shard_id, reader.token, Origin.KEPT)
-            self._here[reader] = shard
+            self._assigned_shards[reader] = shard
             self._call_back(ShardChange.ASSIGNED, shard)
 
     def fence_moved(self, reader: ShardReader, fallen: bool) -> None:
         """See `ShardListener`."""
         if not fallen:
             self.resumed(reader)
-        elif (shard := self._here.pop(reader, None)) is not None:
+        elif (shard := self._assigned_shards.pop(reader, None)) is not None:
             self._call_back(ShardChange.LOST, shard)
 
     def over(self, reader: ShardReader) -> None:
         """See `ShardListener`. The callback of its end or loss is called, unless an earlier one was."""
         self._on_event(ShardLeft(reader.stream, reader.shard_id, reader.token, reader.over_because))
-        shard = self._here.pop(reader, None)
+        shard = self._assigned_shards.pop(reader, None)
         if shard is not None:
             ended = reader.has_ended
             self._call_back(ShardChange.ENDED if ended else ShardChange.LOST, shard)
@@ -182,13 +184,13 @@ class Lifecycle(ShardListener):
 
     async def _call(self, change: ShardChange, shards: list[AssignedShard]) -> None:
         """Call a callback, on the user's loop."""
-        self._called = change.value, time.monotonic()
+        self._running_callback = change.value, time.monotonic()
         try:
             answer = self._callbacks[change](shards)
             if isawaitable(answer):
                 await answer
         finally:
-            self._called = None
+            self._running_callback = None
 
 
 def _answer(calls: Iterable[PendingCall]) -> None:

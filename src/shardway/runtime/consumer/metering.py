@@ -37,10 +37,12 @@ class Metering(ShardListener):
         shared = subscriber.on_loop if isinstance(subscriber, SharedExporter) else None
         self.on_loop: Callable[[Any], object] | None = on_event if self._exporter is None else shared
         """The function that is called on the program's loop."""
-        self._settled: dict[ShardReader, tuple[int, int]] = {}  # The records that are settled, and their data bytes.
-        self._collecting = threading.RLock()
+        self._settled_counts: dict[
+            ShardReader, tuple[int, int]
+        ] = {}  # The records that are settled, and their data bytes.
+        self._collect_lock = threading.RLock()
         self._epoch_s = 0.0
-        self._begun = False
+        self._is_begun = False
 
     def count(self, event: Any) -> None:
         """Hand an event to the subscriber. The caller holds no lock."""
@@ -52,27 +54,27 @@ class Metering(ShardListener):
 
     def begin(self, service_now_s: float) -> None:
         """Begin to count by the service's time, as the consumer starts: what was emitted before counts, too."""
-        if not self._begun:
-            self._begun = True
+        if not self._is_begun:
+            self._is_begun = True
             self._epoch_s = service_now_s - asyncio.get_running_loop().time()
             self.meter.begins(service_now_s)
 
     def hold(self, reader: ShardReader) -> None:
         """Count what is settled of this shard."""
-        self._settled[reader] = 0, 0
+        self._settled_counts[reader] = 0, 0
         reader.listen(self)
 
     def over(self, reader: ShardReader) -> None:
         """See `ShardListener`."""
-        with self._collecting:
+        with self._collect_lock:
             self._collect((reader,))
-            self._settled.pop(reader, None)
+            self._settled_counts.pop(reader, None)
         if reader.lost is not None:
             self.meter.lost()
 
     def snapshot(self, found: ConsumerStatistics, loop_now_s: float, confirmed_s: float | None) -> ConsumerSnapshot:
         """Return the numbers since the start."""
-        self._collect(list(self._settled))
+        self._collect(list(self._settled_counts))
         now_s = self._epoch_s + loop_now_s
         return self.meter.snapshot(now_s, found.worker_id, _levels(found, now_s, loop_now_s, confirmed_s))
 
@@ -88,7 +90,7 @@ class Metering(ShardListener):
         """Return the numbers that are new since the last interval. ``last``: the consumer has ended. ``failed``: an
         error has ended it.
         """
-        self._collect(list(self._settled))
+        self._collect(list(self._settled_counts))
         loop_now_s = asyncio.get_running_loop().time()
         now_s = self._epoch_s + loop_now_s
         levels = _levels(found, now_s, loop_now_s, confirmed_s)
@@ -99,15 +101,15 @@ class Metering(ShardListener):
 
     def _collect(self, readers: Iterable[ShardReader]) -> None:
         """Count what was settled. That is not counted as it happens: it happens with each record."""
-        with self._collecting:
+        with self._collect_lock:
             for reader in readers:
-                before = self._settled.get(reader)
+                before = self._settled_counts.get(reader)
                 if before is not None:
                     # Where another thread asks while the reader goes on, the reader's figures may be a moment apart:
                     # none goes back, and the next look has the rest.
                     records, size = max(before[0], reader.records_settled), max(before[1], reader.bytes_settled)
                     self.meter.settled(records - before[0], size - before[1])
-                    self._settled[reader] = records, size
+                    self._settled_counts[reader] = records, size
 
 
 def _levels(found: ConsumerStatistics, now_s: float, loop_now_s: float, confirmed_s: float | None) -> WorkerLevels:

@@ -28,21 +28,21 @@ class PendingCheckpoints:
         """See `Consumer.prepare`."""
         record = batch.records[index]
         at = Position(record.sequence_number, record.sub_sequence_number)
-        return await self._checkpointing(batch).prepare(at, state)
+        return await self._checkpointing_of(batch).prepare(at, state)
 
     async def commit(self, pending: PendingCheckpoint) -> None:
         """See `Consumer.commit`."""
-        await self._checkpointing(pending).commit(pending)
+        await self._checkpointing_of(pending).commit(pending)
 
     async def abandon(self, pending: PendingCheckpoint) -> None:
         """See `Consumer.abandon`."""
-        await self._checkpointing(pending).abandon(pending)
+        await self._checkpointing_of(pending).abandon(pending)
 
     def pending(self, shard: str | Located) -> PendingCheckpoint | None:
         """See `Consumer.pending`."""
         return self._shards.find_one(shard).checkpointing.pending
 
-    def _checkpointing(self, given: Batch[Any] | PendingCheckpoint) -> Checkpointing:
+    def _checkpointing_of(self, given: Batch[Any] | PendingCheckpoint) -> Checkpointing:
         driver = cast("ShardDriver", given._reader)
         if driver.host is not self._placement.host:
             raise CheckpointError(

@@ -66,15 +66,15 @@ class OpenStream:
         self._facts: StreamFacts | None = None
         self._consumer_arn: str | None = None
         self._consumer = ""
-        self._refused: ThrottledError | None = None  # The stream has as many consumers as it may.
+        self._refusal: ThrottledError | None = None  # The stream has as many consumers as it may.
         self._register_at_s = float("-inf")
         self._retention = Retention()
         self._describing_at: asyncio.TimerHandle | None = None
-        self._describing = SharedWork(
+        self._description_work = SharedWork(
             self._describe_again,
             self._tell_failed("asking for its retention", "what is known holds, and it is asked for again"),
         )
-        self._finding = SharedWork(
+        self._search_work = SharedWork(
             self._find,
             self._tell_failed("looking for the consumer of its fan-out", "the next shard that needs it looks again"),
         )
@@ -197,7 +197,9 @@ class OpenStream:
         if choice is None:
             return None
 
-        def since(shard_id: str, hash_range: tuple[int | None, int | None], start: StartingPosition) -> PollingFeed:
+        def feed_since(
+            shard_id: str, hash_range: tuple[int | None, int | None], start: StartingPosition
+        ) -> PollingFeed:
             first, last = hash_range
             at = Checkpoint.AT_TIMESTAMP
             return self.feed(LeaseRow(key=shard_id, checkpoint=at, first_hash_key=first, last_hash_key=last), start)
@@ -208,7 +210,7 @@ class OpenStream:
             shard_id=shard_id_of(row.key),
             row=row,
             starting_position=self._options.starting_position,
-            open_feed=since,
+            open_feed=feed_since,
             on_event=self._on_event,
         )
 
@@ -224,7 +226,7 @@ class OpenStream:
         """Look for the registered consumer once for all shards that ask in one moment. Raises ThrottledError while
         there is no room.
         """
-        return await self._finding()
+        return await self._search_work()
 
     async def _find(self) -> str | None:
         if self._consumer_arn is None:
@@ -236,13 +238,13 @@ class OpenStream:
     async def _register(self) -> str:
         """Register the consumer, at most once in ``return_after_s``: a thousand shards may ask for it."""
         now_s = asyncio.get_running_loop().time()
-        if self._refused is not None and now_s < self._register_at_s:
-            raise self._refused
+        if self._refusal is not None and now_s < self._register_at_s:
+            raise self._refusal
         self._register_at_s = now_s + self._times.return_after_s
         try:
             self._consumer_arn = await self.source.register(self._consumer)
         except ThrottledError as error:
-            self._refused = error
+            self._refusal = error
             raise
         return self._consumer_arn
 
@@ -260,14 +262,14 @@ class OpenStream:
 
     def _describe_now(self) -> None:
         self._describe_later()
-        self._describing.begin()
+        self._description_work.begin()
 
     async def close(self) -> None:
         """Close the stream: nothing of it is read any more."""
         if self._describing_at is not None:
             self._describing_at.cancel()
-        await self._describing.close()
-        await self._finding.close()
+        await self._description_work.close()
+        await self._search_work.close()
         await self.source.close()
 
     def _tell_failed(self, work: str, what_follows: str) -> Heard:

@@ -125,8 +125,8 @@ class SyncConsumer(Generic[T]):
         self.application = application
         self.options = self._session.spec.options
         self._thread = LoopThread("shardway-consumer")
-        self._closing = threading.Lock()
-        self._last: ConsumerStatistics | None = None
+        self._close_lock = threading.Lock()
+        self._last_statistics: ConsumerStatistics | None = None
 
     def _session_of(self, spec: ConsumerSpec) -> ConsumerSession:
         """See `Consumer`: this does the same for threads."""
@@ -146,13 +146,13 @@ class SyncConsumer(Generic[T]):
         self._close(self._session.close)
 
     def _close(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        with self._closing:
-            if self._last is not None:
+        with self._close_lock:
+            if self._last_statistics is not None:
                 return
             try:
                 self._thread.run(close())
             finally:
-                self._last = self._thread.run(self._statistics())
+                self._last_statistics = self._thread.run(self._statistics())
                 self._thread.close()
                 self._callbacks.shutdown(wait=False)
 
@@ -279,21 +279,21 @@ class SyncConsumer(Generic[T]):
 
     def prepare(self, batch: Batch[Any], state: bytes | None = None, *, index: int = -1) -> PendingCheckpoint:
         """See `Consumer.prepare`: this does the same for threads."""
-        return self._stored(lambda: self._session.checkpoints.prepare(batch, state, index=index))
+        return self._store(lambda: self._session.checkpoints.prepare(batch, state, index=index))
 
     def commit(self, pending: PendingCheckpoint) -> None:
         """See `Consumer.commit`: this does the same for threads."""
-        self._stored(lambda: self._session.checkpoints.commit(pending))
+        self._store(lambda: self._session.checkpoints.commit(pending))
 
     def abandon(self, pending: PendingCheckpoint) -> None:
         """See `Consumer.abandon`: this does the same for threads."""
-        self._stored(lambda: self._session.checkpoints.abandon(pending))
+        self._store(lambda: self._session.checkpoints.abandon(pending))
 
     def pending(self, shard: str | Located) -> PendingCheckpoint | None:
         """See `Consumer.pending`: this does the same for threads."""
         return self._call(lambda: self._session.checkpoints.pending(shard))
 
-    def _stored(self, ask: Callable[[], Coroutine[Any, Any, R]]) -> R:
+    def _store(self, ask: Callable[[], Coroutine[Any, Any, R]]) -> R:
         """Ask the loop for a write and wait for it. Raises CheckpointError also once the consumer is closed."""
         try:
             return self._thread.run(ask())
@@ -324,8 +324,8 @@ class SyncConsumer(Generic[T]):
         """
         if self._thread.is_current():  # A subscriber asks.
             return self._session.figures.statistics()
-        with self._closing:
-            return self._last or self._thread.run(self._statistics())
+        with self._close_lock:
+            return self._last_statistics or self._thread.run(self._statistics())
 
     def metrics(self) -> ConsumerSnapshot:
         """See `Consumer.metrics`: this does the same for threads."""

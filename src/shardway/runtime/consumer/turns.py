@@ -31,7 +31,7 @@ class Turns(ShardListener):
         """The number of records that were delivered by shards that are held no more."""
         self.batches_before = 0
         self._order: dict[ShardReader, None] = {}  # The shards in the order of their turns.
-        self._unread: dict[ShardReader, None] = {}
+        self._unread_shards: dict[ShardReader, None] = {}
         self._failures: deque[BaseException] = deque(maxlen=FAILURES_MAX)  # The shards' own iterations raise these.
         self._errors: deque[BaseException] = deque(maxlen=FAILURES_MAX)
 
@@ -49,7 +49,7 @@ class Turns(ShardListener):
         """Offer a shard's records, and the shard itself."""
         if reader in self.held:
             self.held[reader] = True
-            self._unread[reader] = None
+            self._unread_shards[reader] = None
             self.stir(reader)
 
     def fail(self, error: BaseException) -> None:
@@ -88,9 +88,9 @@ class Turns(ShardListener):
         with self._lock:
             if self._errors:
                 raise self._errors.popleft()
-            reader = next(iter(self._unread), None)
+            reader = next(iter(self._unread_shards), None)
             if reader is not None:
-                del self._unread[reader]
+                del self._unread_shards[reader]
             return reader
 
     def forget_caller(self) -> None:
@@ -113,7 +113,7 @@ class Turns(ShardListener):
         """See `ShardListener.left`: if the shard is still held, it is offered anew."""
         with self._lock:
             if reader in self.held:
-                self._unread[reader] = None
+                self._unread_shards[reader] = None
                 self.stirred.set()
 
     def stir(self, reader: ShardReader) -> None:
@@ -131,7 +131,7 @@ class Turns(ShardListener):
             # A program that takes batches of all shards never calls `next_unread`, and one that iterates shards never
             # calls `take`: the reader would stay there, with all that it holds.
             self._order.pop(reader, None)
-            self._unread.pop(reader, None)
+            self._unread_shards.pop(reader, None)
             self.records_before += reader.delivery.records_delivered
             self.batches_before += reader.delivery.batches_delivered
             if reader.failure is not None:

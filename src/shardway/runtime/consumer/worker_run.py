@@ -53,17 +53,17 @@ class WorkerRun:
         self.worker: Worker | None = None
         """The worker. None: there is none before the start."""
         self._task: asyncio.Task[None] | None = None
-        self._counted: CountedTable | None = None
+        self._counted_table: CountedTable | None = None
         self._own_table: LeaseTable | None = None
         self._moved_table: UsableOnAnyLoop | None = None  # The program's table, in the thread of our own.
 
     def begin(self, rng: random.Random, wake: Callable[[], object]) -> None:
         """Make the worker, of streams that are open, and run it. ``wake`` is called when it has ended."""
-        self._counted = self._count(self._open_table())
+        self._counted_table = self._count(self._open_table())
         spec, emit = self._spec, self._reporter.emit
         self.worker = Worker(
             self.worker_id,
-            self._counted,
+            self._counted_table,
             spec.options,
             readers=Readers(
                 self._streams.parts(),
@@ -132,7 +132,7 @@ class WorkerRun:
     @property
     def confirmed_s(self) -> float | None:
         """The time at which a write that renews leases was confirmed last. None: none was."""
-        return None if self._counted is None else self._counted.confirmed_s
+        return None if self._counted_table is None else self._counted_table.confirmed_s
 
     def leases(self) -> list[LeaseRow]:
         """Return the leases of the table, as the worker saw them last."""

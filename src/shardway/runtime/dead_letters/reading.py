@@ -90,9 +90,9 @@ async def _pages(source: RecordSource, shard_id: str) -> AsyncGenerator[Sequence
     """
     log, iterator = LogCursor(LETTERS), ""
     while True:
-        iterator = iterator or await _repeated(source.iterator, shard_id, log.ask())
+        iterator = iterator or await _repeat(source.iterator, shard_id, log.ask())
         try:
-            page: ReadPage = await _repeated(source.read, iterator, RECORDS_MAX)
+            page: ReadPage = await _repeat(source.read, iterator, RECORDS_MAX)
         except ExpiredIteratorError:
             iterator = ""
             continue
@@ -117,11 +117,11 @@ async def original(source: RecordSource, letter: Letter) -> Record | None:
     wanted = letter.position
     log = LogCursor(ORIGINAL, anchor=wanted.sequence_number)
     try:
-        iterator: str = await _repeated(source.iterator, letter.shard_id, log.ask())
+        iterator: str = await _repeat(source.iterator, letter.shard_id, log.ask())
     except (NotFoundError, InvalidArgumentError):  # The shard is trimmed; some refuse such a number.
         return None
     while True:
-        page: ReadPage = await _repeated(source.read, iterator, 1)
+        page: ReadPage = await _repeat(source.read, iterator, 1)
         step = log.page(page.records, behind_ms=page.millis_behind_latest, is_last=page.is_last)
         if step.sign is Sign.MET:
             view = ShardView(source.stream, letter.shard_id, 0, HASH_KEY_MAX)
@@ -131,7 +131,7 @@ async def original(source: RecordSource, letter: Letter) -> Record | None:
         iterator = page.next_iterator
 
 
-async def _repeated(call: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
+async def _repeat(call: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
     """Call a function, again while that may succeed, at most `TRIES_MAX` times."""
     rng = random.Random()
     for attempt in range(1, TRIES_MAX + 1):

@@ -93,8 +93,8 @@ class FileLetters:
         self.path = path
         self._with_data = with_data
         self._descriptor: int | None = None
-        self._waiting: list[tuple[bytes, asyncio.Future[None]]] = []
-        self._writing: asyncio.Task[None] | None = None
+        self._waiting_letters: list[tuple[bytes, asyncio.Future[None]]] = []
+        self._write_task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Open the file. Raises OSError."""
@@ -106,22 +106,22 @@ class FileLetters:
         kept = letter if self._with_data else letter.without_data()
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
-        self._waiting.append((kept.to_json() + b"\n", done))
-        if self._writing is None:
-            self._writing = spawn(self._write_all(), self._broke)
+        self._waiting_letters.append((kept.to_json() + b"\n", done))
+        if self._write_task is None:
+            self._write_task = spawn(self._write_all(), self._fail_waiting)
         await done
 
     async def close(self) -> None:
         """Finish what is being written."""
-        if self._writing is not None:
-            await asyncio.wait((self._writing,))
+        if self._write_task is not None:
+            await asyncio.wait((self._write_task,))
         if self._descriptor is not None:
             descriptor, self._descriptor = self._descriptor, None
             await asyncio.to_thread(os.close, descriptor)
 
     async def _write_all(self) -> None:
-        while self._waiting:
-            batch, self._waiting = self._waiting, []
+        while self._waiting_letters:
+            batch, self._waiting_letters = self._waiting_letters, []
             fault: BaseException | None = None
             try:
                 await self.start()
@@ -129,16 +129,16 @@ class FileLetters:
             except asyncio.CancelledError:
                 fault = OSError("the writing of dead letters was cancelled")
                 _answer(batch, fault)
-                self._broke(fault)
+                self._fail_waiting(fault)
                 raise
             except Exception as error:  # Whatever it is, the letters that wait are to know.
                 fault = error
             _answer(batch, fault)
-        self._writing = None
+        self._write_task = None
 
-    def _broke(self, error: BaseException) -> None:
-        self._writing = None
-        waiting, self._waiting = self._waiting, []
+    def _fail_waiting(self, error: BaseException) -> None:
+        self._write_task = None
+        waiting, self._waiting_letters = self._waiting_letters, []
         _answer(waiting, error)
 
     def _open(self) -> int:

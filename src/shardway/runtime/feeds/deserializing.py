@@ -47,7 +47,7 @@ class Deserializer(Generic[R]):
         self.policy = policy
         """The policy for a record that cannot be read."""
         self._deserializer = deserializer
-        self._where = f"{stream}, {shard_id}"
+        self._place = f"{stream}, {shard_id}"
 
     def of(self, delivery: Delivery[R]) -> DeserializedDelivery[R]:
         """Read the values of a delivery."""
@@ -92,7 +92,7 @@ class Deserializer(Generic[R]):
     def _unreadable(self, delivery: Delivery[R], index: int, error: Exception) -> UnreadableRecordError:
         record = delivery.records[index]
         return UnreadableRecordError(
-            f"{self._where}: the record at {record.sequence_number}/{record.sub_sequence_number} "
+            f"{self._place}: the record at {record.sequence_number}/{record.sub_sequence_number} "
             f"cannot be read ({type(error).__name__}, see `error`). Mend the deserializer, or say with "
             "`unreadable` what becomes of such records: DeadLetters(), Skip() or Deliver()",
             error=error,

@@ -52,7 +52,7 @@ seconds.
 FAILURES_MAX = 3
 """After this many failures in a row the consumer polls the shard."""
 RETURN_AFTER_S = 60.0
-"""The seconds for which the consumer then polls the shard before the next try to subscribe; the time is random, up to
+"""How many seconds the consumer then polls the shard before the next try to subscribe; the time is random, up to
 double that.
 """
 BACKOFF_S, BACKOFF_MAX_S = 0.1, 5.0
@@ -132,7 +132,7 @@ class FanOutFeed:
         self._poll_options = options = polling.pace.options
         bridge_interval_s = min(options.interval_s, self.times.bridge_interval_s)
         self._bridge_options = msgspec.structs.replace(options, interval_s=bridge_interval_s)
-        self._polling = PollingFeed(
+        self._polling_feed = PollingFeed(
             self._source,
             self._cursor,
             rng=self._rng,
@@ -143,15 +143,15 @@ class FanOutFeed:
         )
         self.room = polling.room
         self._subscription: AsyncGenerator[ReadPage, None] | None = None
-        self._waiting: asyncio.Task[ReadPage] | None = None
+        self._page_task: asyncio.Task[ReadPage] | None = None
         self._asked_s: float | None = None  # The service's time at which the last event was not there yet.
-        self._unopened: ReadPage | None = None  # The page that is being opened.
+        self._unopened_page: ReadPage | None = None  # The page that is being opened.
         self._is_over = False  # True: the subscription has nothing more to give.
         self._subscribed_s = float("-inf")
         self._renew_at_s = 0.0
         self._try_at_s = float("-inf")  # The shard is polled until then.
         self._has_turn = False
-        self._left = False  # True: an event said that the shard is polled.
+        self._has_left = False  # True: an event said that the shard is polled.
 
     @property
     def stream(self) -> str:
@@ -171,7 +171,7 @@ class FanOutFeed:
     def use_room(self, room: FetchRoom | None) -> None:
         """See `PollingFeed.use_room`: this does the same."""
         self.room = room
-        self._polling.use_room(room)
+        self._polling_feed.use_room(room)
 
     async def next(self) -> PageMeaning:
         """See `PollingFeed.next`: this does the same for pages that are pushed."""
@@ -179,28 +179,30 @@ class FanOutFeed:
         while True:
             # AWS refuses a subscription for five seconds after a former owner's has begun: without polls the shard
             # would stand still until then.
-            if self._unopened is None and loop.time() < self._try_at_s:
-                return await self._polling.next()
-            if self.room is not None and self._unopened is None:
+            if self._unopened_page is None and loop.time() < self._try_at_s:
+                return await self._polling_feed.next()
+            if self.room is not None and self._unopened_page is None:
                 await self.room.wait()
             try:
-                page = self._unopened or await self._next_event()
+                page = self._unopened_page or await self._next_event()
             except ShardwayError as error:
-                await self._failed(error)
+                await self._handle_failure(error)
                 continue
             if page is None:
                 continue
-            if self._left:
-                self._left = False
-                self._polling.pace.options = self._bridge_options
+            if self._has_left:
+                self._has_left = False
+                self._polling_feed.pace.options = self._bridge_options
                 self._on_event(FanOutReturned(self._source.stream, self.shard_id))
             self._backoff.reset()
             # A caller that is cancelled while the page is opened would lose it: the next caller gets it.
-            self._unopened = page
+            self._unopened_page = page
             before = await opened_ahead(self._cursor.view, page.records)
-            self._unopened = None
+            self._unopened_page = None
             self._cursor.payload_bytes += sum([len(raw.data) for raw in page.records])
-            taken = self._cursor.take(page, horizon_s=self._polling.horizon_s, asked_s=self._asked_s, before=before)
+            taken = self._cursor.take(
+                page, horizon_s=self._polling_feed.horizon_s, asked_s=self._asked_s, before=before
+            )
             if self.room is not None:
                 self.room.came(page, taken)
             # Nothing is awaited between the page and its return: a caller that is cancelled there would lose the page.
@@ -225,17 +227,17 @@ class FanOutFeed:
         if self._subscription is None and not self._subscribe():
             return None
         assert self._subscription is not None
-        if self._waiting is None:
+        if self._page_task is None:
             # It is a task of its own: a caller that is cancelled leaves it running, and the next caller gets its event.
-            self._waiting = awaited(self._event(self._subscription))
+            self._page_task = awaited(self._event(self._subscription))
         renew_in_s = self._renew_at_s - loop.time()
-        done, _ = await asyncio.wait((self._waiting,), timeout=max(0.0, min(self.times.silence_max_s, renew_in_s)))
+        done, _ = await asyncio.wait((self._page_task,), timeout=max(0.0, min(self.times.silence_max_s, renew_in_s)))
         if not done:
             await self._unsubscribe()
             if renew_in_s > self.times.silence_max_s:
                 raise TransportError(f"{self._source.stream}, {self.shard_id}: the subscription has fallen silent")
             return None
-        waiting, self._waiting = self._waiting, None
+        waiting, self._page_task = self._page_task, None
         try:
             page = waiting.result()
         except StopAsyncIteration:
@@ -279,8 +281,8 @@ class FanOutFeed:
             if now_s < self._try_at_s:
                 return False
         self._has_turn = False
-        at = self._cursor.start(self._source.now_s, horizon_s=self._polling.horizon_s)
-        self._polling.forget_iterator()
+        at = self._cursor.start(self._source.now_s, horizon_s=self._polling_feed.horizon_s)
+        self._polling_feed.forget_iterator()
         self._subscribed_s = now_s
         self._renew_at_s = now_s + times.renew_after_s - self._rng.uniform(0, times.renew_jitter_s)
         assert self._consumer_arn is not None
@@ -288,7 +290,7 @@ class FanOutFeed:
         return True
 
     async def _unsubscribe(self) -> None:
-        waiting, self._waiting = self._waiting, None
+        waiting, self._page_task = self._page_task, None
         subscription, self._subscription = self._subscription, None
         self._is_over = False
         if waiting is not None:
@@ -297,7 +299,7 @@ class FanOutFeed:
             with contextlib.suppress(ShardwayError):
                 await subscription.aclose()
 
-    async def _failed(self, error: ShardwayError) -> None:
+    async def _handle_failure(self, error: ShardwayError) -> None:
         """Poll until the next try, or for a while. Raises what does not pass."""
         await self._unsubscribe()
         if isinstance(error, InvalidArgumentError):
@@ -314,7 +316,7 @@ class FanOutFeed:
             return
         code = error.code if isinstance(error, ServiceError) else type(error).__name__
         wait_s = self._backoff.next_s()
-        if self._backoff.attempt >= self.times.failures_max or self._left:
+        if self._backoff.attempt >= self.times.failures_max or self._has_left:
             self._poll(error)
             return
         if isinstance(error, InUseError):
@@ -326,7 +328,7 @@ class FanOutFeed:
         self._backoff.reset()
         wait_s = self.times.return_after_s * (1 + self._rng.random())
         self._try_at_s = asyncio.get_running_loop().time() + wait_s
-        self._left = True
-        self._polling.pace.options = self._poll_options
+        self._has_left = True
+        self._polling_feed.pace.options = self._poll_options
         reason = error.code if isinstance(error, ServiceError) else type(error).__name__
         self._on_event(FanOutLeft(self._source.stream, self.shard_id, reason, wait_s))

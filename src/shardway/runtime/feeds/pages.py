@@ -43,8 +43,8 @@ class Pages:
         """True when there are no more pages, unless the program seeks."""
         self._feed = feed
         self._read_ahead = deque(read_ahead)
-        self._running: asyncio.Task[Any] | None = None
-        self._sought: PollingFeed | FanOutFeed | None = None
+        self._running_task: asyncio.Task[Any] | None = None
+        self._sought_feed: PollingFeed | FanOutFeed | None = None
 
     @property
     def window(self) -> WindowRead | None:
@@ -58,33 +58,33 @@ class Pages:
     @property
     def cursor(self) -> FeedCursor:
         """The cursor of what is fetched since the last `seek`."""
-        return (self._sought or self._feed).cursor
+        return (self._sought_feed or self._feed).cursor
 
     @property
     def is_sought(self) -> bool:
         """True from a call of `seek` to the next call of `go_on`."""
-        return self._sought is not None
+        return self._sought_feed is not None
 
     def seek(self, feed: PollingFeed | FanOutFeed, after: Checkpoint) -> None:
         """Go on with another feed, which reads what follows ``after``."""
         while self._read_ahead:
-            self._ahead()
+            self._next_ahead()
         feed.use_room(self.room)
         self.after = after
         self.is_done = False
         is_cancelled = self.is_sought
-        self._sought = feed
-        if self._running is not None and not is_cancelled:
-            self._running.cancel()
+        self._sought_feed = feed
+        if self._running_task is not None and not is_cancelled:
+            self._running_task.cancel()
 
     @contextlib.asynccontextmanager
     async def fetched_by_this_task(self) -> AsyncIterator[Pages]:
         """Let the current task ask for pages in the block. At its end the feed is closed."""
-        self._running = asyncio.current_task()
+        self._running_task = asyncio.current_task()
         try:
             yield self
         finally:
-            self._running = None
+            self._running_task = None
             await self._feed.close()
 
     @contextlib.contextmanager
@@ -95,18 +95,18 @@ class Pages:
         except asyncio.CancelledError:
             # A seek cancels the task to wake it. If the task's owner cancels it too, at the same time, the owner's
             # cancellation counts (`uncancel` leaves a request).
-            if self._running is None or not self.is_sought or self._running.uncancel():
+            if self._running_task is None or not self.is_sought or self._running_task.uncancel():
                 raise
 
     async def go_on(self) -> None:
         """Go on from the place that was sought, if one was."""
-        if self._sought is not None:
-            former, self._feed, self._sought = self._feed, self._sought, None
+        if self._sought_feed is not None:
+            former, self._feed, self._sought_feed = self._feed, self._sought_feed, None
             await former.close()
 
     async def next(self) -> PageMeaning:
         """Wait for the next page, and return it."""
-        return self._ahead() if self._read_ahead else await self._feed.next()
+        return self._next_ahead() if self._read_ahead else await self._feed.next()
 
     def new_of(self, taken: PageMeaning) -> tuple[Sequence[Record], Position | None]:
         """Return what of a page is new, and where that ends."""
@@ -120,7 +120,7 @@ class Pages:
         self.is_done = True
         await self._feed.close()
 
-    def _ahead(self) -> PageMeaning:
+    def _next_ahead(self) -> PageMeaning:
         """Return the next page that was read ahead. Its room is free: the ledger takes what it keeps of the page."""
         taken = self._read_ahead.popleft()
         if self.room is not None:

@@ -36,7 +36,7 @@ class FetchRoom:
     """A shard's share of its consumer's buffer, for a task that waits for room in it."""
 
     def __init__(self, buffer: Buffer) -> None:
-        self._woken = asyncio.Event()
+        self._wake_event = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self.share = buffer.share(self._wake)
         """The shard's share of the buffer. It is told what is held, and `Share.leave` when the shard is let go."""
@@ -47,17 +47,17 @@ class FetchRoom:
         record.
         """
         if asyncio._get_running_loop() is self._loop:  # noqa: SLF001 - None where there is none
-            self._woken.set()
+            self._wake_event.set()
         elif not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._woken.set)
+            self._loop.call_soon_threadsafe(self._wake_event.set)
 
     async def wait(self) -> int:
         """Wait until records may be fetched, and return how many Kinesis records may be. Their room is reserved until
         `came`.
         """
         while (records_max := self.share.ask(behind=self._is_behind)) is None:
-            self._woken.clear()
-            await self._woken.wait()
+            self._wake_event.clear()
+            await self._wake_event.wait()
         return records_max
 
     def came(self, page: ReadPage | None, taken: PageMeaning | None) -> None:

@@ -31,7 +31,7 @@ EXPIRY_CHECK_S = 0.1
 class BatcherDriver:
     """Gives the batcher what was put, and takes what it has noted: freed bytes, facts, and records with an outcome."""
 
-    _closing: Iterator[None] | None = None
+    _close_steps: Iterator[None] | None = None
     _mend_count = 0
 
     def __init__(self, batcher: Batcher, intake: Intake, reporter: Reporter, flushes: Flushes) -> None:
@@ -130,10 +130,10 @@ class BatcherDriver:
     def close_some(self) -> bool:
         """Make a step of the end, in which every record gets its outcome. True when it is through."""
         self.take_in()  # What was broken is mended, and its end begins again.
-        if is_first := self._closing is None:
-            self._closing = self.batcher.close_in_steps(time.monotonic())
+        if is_first := self._close_steps is None:
+            self._close_steps = self.batcher.close_in_steps(time.monotonic())
         with self.step():
-            is_through = next(self._closing, self) is self
+            is_through = next(self._close_steps, self) is self
         if is_first:
             for task in self.tasks.values():
                 task.cancel()
@@ -143,7 +143,7 @@ class BatcherDriver:
     def _mend(self) -> None:
         """Put together what a broken step has left: every record is in one place again, or has its outcome."""
         queue, settling = self.intake.queue, self.batcher.settling
-        self._closing = None
+        self._close_steps = None
         self._mend_count += 1
         mend(self.batcher, {request for request, task in self.tasks.items() if not task.done()})
         for chunk in list(settling.live.values()):

@@ -29,7 +29,7 @@ class Errands:
         self._thread: LoopThread | None = None
         self._begin_lock = threading.Lock()
         self._closed = False
-        self._ended = False
+        self._is_ended = False
         session.serve_threads(self)
 
     @property
@@ -64,7 +64,7 @@ class Errands:
         self._session.check_process()
         thread = self.thread
         try:
-            if not self._ended:
+            if not self._is_ended:
                 return thread.run(work())
         except RuntimeError:
             if not self._closed or thread.is_current():
@@ -115,4 +115,4 @@ class Errands:
             raise
         finally:
             thread.close()
-            self._ended = True
+            self._is_ended = True

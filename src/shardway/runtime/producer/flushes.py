@@ -19,25 +19,25 @@ class Flushes:
 
     def __init__(self, batcher: Batcher) -> None:
         self._batcher = batcher
-        self._waiting: dict[asyncio.Future[None], int] = {}  # The number of the newest chunk of each flush.
+        self._waiting_flushes: dict[asyncio.Future[None], int] = {}  # The number of the newest chunk of each flush.
 
     def add(self, newest: int) -> asyncio.Future[None]:
         """Return a future that is done when all records up to a chunk have their outcome."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting[future] = newest
+        self._waiting_flushes[future] = newest
         self._batcher.urgent = True
         return future
 
     def remove(self, future: asyncio.Future[None]) -> None:
         """Forget a flush: it has ended."""
-        self._waiting.pop(future, None)
-        self._batcher.urgent = bool(self._waiting)
+        self._waiting_flushes.pop(future, None)
+        self._batcher.urgent = bool(self._waiting_flushes)
 
     def finish(self) -> None:
         """End the flushes whose records all have their outcome."""
-        if self._waiting:
+        if self._waiting_flushes:
             oldest = next(iter(self._batcher.settling.live), inf)
-            for future, newest in self._waiting.items():
+            for future, newest in self._waiting_flushes.items():
                 if oldest > newest and not future.done():
                     future.set_result(None)
 

@@ -56,7 +56,7 @@ class Intake:
         self.owner = owner
         """The part that the handles of the records ask."""
         self._ttl_s = options.record_ttl_s
-        self.open = self._new()
+        self.open = self._new_chunk()
         """The chunk that single records go to."""
 
     def claim_for(self, record: CheckedRecord, *, alone: bool) -> Claim:
@@ -107,7 +107,7 @@ class Intake:
         chunk.
         """
         self.close_chunk()
-        chunk = self._new()
+        chunk = self._new_chunk()
         self._date(chunk, record_ttl_s)
         chunk.tags = self._tags()
         chunk.keys, chunk.datas, chunk.hash_keys, chunk.pairs = portion.keys, portion.datas, portion.hash_keys, ()
@@ -134,7 +134,7 @@ class Intake:
             chunk.hash_keys.pop(len(keys), None)  # It may be of a put that was interrupted.
         own_bytes = keys_bytes(keys) + sum(map(len, datas)) + len(keys) * RECORD_OVERHEAD_BYTES
         chunk.close(len(keys), own_bytes + chunk.extra_bytes)
-        fresh = self._new()
+        fresh = self._new_chunk()
         # No call stands between these: all are done, or none is.
         chunk.keys, chunk.datas, chunk.pairs = keys, datas, ()
         self.number += 1
@@ -152,11 +152,11 @@ class Intake:
     def start_over(self) -> None:
         """Forget all records: they are those of the process that this one was forked off."""
         self.queue.clear()
-        self.open = self._new()
+        self.open = self._new_chunk()
         if not isinstance(self.lock, contextlib.nullcontext):
             self.lock = threading.Lock()  # A thread that is not here may hold the other lock.
 
-    def _new(self) -> Chunk:
+    def _new_chunk(self) -> Chunk:
         return Chunk(0, put_at_s=0.0, expires_at_s=0.0, owner=self.owner)
 
     def _date(self, chunk: Chunk, record_ttl_s: float | None) -> None:

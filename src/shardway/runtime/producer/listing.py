@@ -45,10 +45,10 @@ class ShardListing:
         self._backoff = Backoff(base_s=RETRY_BASE_S, cap_s=RETRY_CAP_S, rng=rng)
         self._refresh_wanted = asyncio.Event()
         self._retry_wanted = asyncio.Event()
-        self._without = False
+        self._is_without_list = False
         self._is_odd = False
         """True when the last listing raised an error that is none of ours."""
-        self._first: asyncio.Future[None] | None = None
+        self._first_listing: asyncio.Future[None] | None = None
         self._listed_at_s = float("-inf")
         self._retry_in_s: float | None = None
         """The seconds after which the listing that has failed is made again; None: it has succeeded."""
@@ -86,20 +86,20 @@ class ShardListing:
         """Wait for the first listing. Raises its error."""
         if self._batcher.lanes.known and self.refusal is None:
             return
-        if self._first is None or self._first.done():
-            self._first = asyncio.get_running_loop().create_future()
+        if self._first_listing is None or self._first_listing.done():
+            self._first_listing = asyncio.get_running_loop().create_future()
             self._retry_wanted.set()
-        await asyncio.shield(self._first)
+        await asyncio.shield(self._first_listing)
 
     def finish_first(self, error: Exception | None) -> None:
         """Wake the callers that wait for the first listing, with its end or an error."""
-        if self._first is not None and not self._first.done():
+        if self._first_listing is not None and not self._first_listing.done():
             if error is None:
-                self._first.set_result(None)
+                self._first_listing.set_result(None)
             else:
-                self._first.set_exception(error)
+                self._first_listing.set_exception(error)
                 # The callers that waited have the error. If there were none, asyncio must not log it as unseen.
-                self._first.exception()
+                self._first_listing.exception()
 
     def note_place(self, error: Exception) -> None:
         """Note the region that an error of the service names: messages to the records name it beside the stream."""
@@ -146,7 +146,7 @@ class ShardListing:
         try:
             shards = await self._sink.shards()
         except AccessDeniedError as error:
-            if error.code not in NOT_ALLOWED or (known and not self._without):
+            if error.code not in NOT_ALLOWED or (known and not self._is_without_list):
                 raise
             # The identity may be allowed to put all the same. Without the shards there is no prediction.
             return self._go_without(f"the shards can't be listed: {error.code}")
@@ -161,7 +161,7 @@ class ShardListing:
             # If it were taken for a stream that minds keys, each aggregate would land in a shard that does not hold it,
             # and all records would be put twice.
             return self._go_without("the stream ignores partition keys (RecordDistributionStrategy AUTO)")
-        self._without = False
+        self._is_without_list = False
         self._batcher.settling.record_bytes_max = getattr(self._sink, "record_bytes_max", None)
         try:
             came, went = self._batcher.set_shards(shards, time.monotonic())
@@ -170,7 +170,7 @@ class ShardListing:
         return [ShardMapChanged(self._sink.stream, len(shards), came, went)] if came or went else []
 
     def _go_without(self, reason: str) -> list[Event]:
-        is_new, self._without = not self._without, True
+        is_new, self._is_without_list = not self._is_without_list, True
         self._batcher.set_shards(None, time.monotonic())
         return [AggregationOff(self._sink.stream, reason)] if is_new and self._options.aggregation else []
 

@@ -57,7 +57,7 @@ class ProducerMeter:
     The clock is the caller's: ``now_s`` is of any clock that does not go back.
     """
 
-    __slots__ = ("_before", "_lock", "_now", "_shards", "buffer_bytes", "per_shard")
+    __slots__ = ("_interval", "_lock", "_past_intervals", "_shards", "buffer_bytes", "per_shard")
 
     def __init__(self, now_s: float, *, per_shard: bool = False) -> None:
         self.buffer_bytes = 0
@@ -65,8 +65,8 @@ class ProducerMeter:
         self.per_shard = per_shard
         """True: the figures are counted by shard, too."""
         self._lock = threading.RLock()  # A signal handler may ask for the numbers in the middle of a call.
-        self._before = ProducerSnapshot(period_start_s=now_s, period_end_s=now_s)  # It sums all that ended.
-        self._now = ProducerSnapshot(period_start_s=now_s, period_end_s=now_s)
+        self._past_intervals = ProducerSnapshot(period_start_s=now_s, period_end_s=now_s)  # It sums all that ended.
+        self._interval = ProducerSnapshot(period_start_s=now_s, period_end_s=now_s)
         self._shards: set[str] = set()
 
     def start_over(self) -> None:
@@ -78,12 +78,12 @@ class ProducerMeter:
     def count_accepted(self, count: int = 1) -> None:
         """Count user records that were taken into the buffer."""
         with self._lock:
-            self._now.user_records_accepted += count
+            self._interval.user_records_accepted += count
 
     def count_buffering(self, buffering_s: float, count: int = 1) -> None:
         """Count user records that are sent for the first time; they waited ``buffering_s`` seconds."""
         with self._lock:
-            self._now.buffering_s.add(buffering_s, count)
+            self._interval.buffering_s.add(buffering_s, count)
 
     def count_put(
         self,
@@ -98,7 +98,7 @@ class ProducerMeter:
         """Count user records that were put: ``count`` with these data in total, this latency and this many attempts
         each.
         """
-        now = self._now
+        now = self._interval
         now.user_records_put += count
         now.user_bytes_put += payload_bytes
         now.latency_s.add(latency_s, count)
@@ -113,25 +113,25 @@ class ProducerMeter:
 
     def count_data(self, data_bytes: int, *, shard_id: str | None = None) -> None:
         """Count data of user records that was put, for callers that know it by record and not by ``count_put``."""
-        self._now.user_bytes_put += data_bytes
+        self._interval.user_bytes_put += data_bytes
         if self.per_shard and shard_id:
             self._shard(shard_id).user_bytes_put += data_bytes
 
     def count_failed(self, count: int, latency_s: float | None = None, attempts: int | None = None) -> None:
         """Count user records that were given up, after this time and this many attempts each, where they are known."""
-        self._now.user_records_failed += count
+        self._interval.user_records_failed += count
         self._count_end(count, latency_s, attempts)
 
     def count_expired(self, count: int, latency_s: float | None = None, attempts: int | None = None) -> None:
         """Count user records that ran out of time, after this many attempts each (0: never sent), where that is
         known.
         """
-        self._now.user_records_expired += count
+        self._interval.user_records_expired += count
         self._count_end(count, latency_s, attempts)
 
     def count_withdrawn(self, count: int = 1) -> None:
         """Count user records that the caller took back, unsent."""
-        self._now.user_records_withdrawn += count
+        self._interval.user_records_withdrawn += count
 
     # --- records of Kinesis, and requests -----------------------------------------------------------
 
@@ -149,7 +149,7 @@ class ProducerMeter:
         ``records`` is the number of records that it took; bytes and user records are those of all of them, and the
         histograms count their means.
         """
-        now = self._now
+        now = self._interval
         now.records_put += records
         now.record_bytes_put += record_bytes
         now.record_bytes.add(record_bytes / records, records)
@@ -163,7 +163,7 @@ class ProducerMeter:
 
     def count_errors(self, count: int, error_code: str, *, refused: bool = False, shard_id: str | None = None) -> None:
         """Count records that came back with an error of their own; ``refused``: for the limits of their shard."""
-        now = self._now
+        now = self._interval
         codes = now.records_failed_attempts
         codes[error_code] = codes.get(error_code, 0) + count
         if refused:
@@ -175,14 +175,14 @@ class ProducerMeter:
 
     def count_repeated(self, count: int = 1) -> None:
         """Count aggregates that landed on a shard that does not hold all of them, and are put again by shard."""
-        self._now.aggregates_repeated += count
+        self._interval.aggregates_repeated += count
 
     def count_request(
         self, records: int, user_records: int, request_bytes: int, duration_s: float, error_code: str | None = None
     ) -> None:
         """Count a PutRecords request that ended; ``error_code`` when it failed as a whole."""
         with self._lock:
-            now = self._now
+            now = self._interval
             now.requests += 1
             now.request_s.add(duration_s)
             now.request_records.add(records)
@@ -236,38 +236,38 @@ class ProducerMeter:
             - one.user_records_failed
             - one.user_records_expired
             - one.user_records_withdrawn
-            for one in (self._before, self._now)
+            for one in (self._past_intervals, self._interval)
         )
 
     def snapshot(self, now_s: float) -> ProducerSnapshot:
         """Return the figures since the start."""
         with self._lock:
             self._close(now_s)
-            whole = self._before + self._now
-            whole.period_end_s = max(now_s, self._before.period_end_s)
+            whole = self._past_intervals + self._interval
+            whole.period_end_s = max(now_s, self._past_intervals.period_end_s)
             return whole
 
     def interval(self, now_s: float) -> ProducerSnapshot:
         """Return the figures since the last interval, or since the start. All intervals add up to the snapshot."""
         with self._lock:
             self._close(now_s)
-            done = self._now
-            self._before += done
+            done = self._interval
+            self._past_intervals += done
             end_s = done.period_end_s
-            self._now = ProducerSnapshot(period_start_s=end_s, period_end_s=end_s)
+            self._interval = ProducerSnapshot(period_start_s=end_s, period_end_s=end_s)
             return done
 
     def _close(self, now_s: float) -> None:
         # The end is never the same twice: of two snapshots of one producer, one has to be the later.
-        self._now.period_end_s = max(now_s, math.nextafter(self._now.period_start_s, math.inf))
-        self._now.user_records_pending = self.user_records_pending
-        self._now.buffer_bytes = self.buffer_bytes
+        self._interval.period_end_s = max(now_s, math.nextafter(self._interval.period_start_s, math.inf))
+        self._interval.user_records_pending = self.user_records_pending
+        self._interval.buffer_bytes = self.buffer_bytes
 
     def _count_end(self, count: int, latency_s: float | None, attempts: int | None) -> None:
         if latency_s is not None:
-            self._now.latency_s.add(latency_s, count)
+            self._interval.latency_s.add(latency_s, count)
         if attempts is not None:
-            self._now.attempts.add(attempts, count)
+            self._interval.attempts.add(attempts, count)
 
     def _shard(self, shard_id: str) -> ShardSnapshot:
         if shard_id not in self._shards:
@@ -275,7 +275,7 @@ class ProducerMeter:
                 shard_id = OTHER_SHARDS
             else:
                 self._shards.add(shard_id)
-        shards = self._now.per_shard
+        shards = self._interval.per_shard
         found = shards.get(shard_id)
         if found is None:
             found = shards[shard_id] = ShardSnapshot()

@@ -224,7 +224,7 @@ class ProducerSession(Generic[H]):
             async with asyncio.timeout(deadline_s):
                 await future
         except TimeoutError:
-            unwritten = await self._unwritten(newest)
+            unwritten = await self._unwritten_records(newest)
             raise FlushTimeoutError(
                 f"{self.stream}: {len(unwritten)} records have no outcome after {deadline_s} s; "
                 + ("they are given up" if self.is_closed else "the producer goes on putting them"),
@@ -233,7 +233,7 @@ class ProducerSession(Generic[H]):
         finally:
             self._flushes.remove(future)
 
-    async def _unwritten(self, newest: int) -> list[Unwritten]:
+    async def _unwritten_records(self, newest: int) -> list[Unwritten]:
         """Return the records without an outcome. Nothing is sent meanwhile: what was not sent is reported so."""
         self.send_loop.pauses += 1
         try:

@@ -138,7 +138,7 @@ class SyncProducer(Generic[T]):
 
     def flush(self, deadline_s: float | None = None) -> None:
         """Wait until every record that was put before has its outcome. Raises what `Producer.flush` raises."""
-        self._errands.run(lambda: self._session.flush(deadline_s), _nothing)
+        self._errands.run(lambda: self._session.flush(deadline_s), _do_nothing)
 
     def metrics(self) -> ProducerSnapshot:
         """Return what the producer did since its start. Any thread may ask, also ``on_event``."""
@@ -225,5 +225,5 @@ def _left_s(end_s: float | None) -> float | None:
     return None if end_s is None else max(0.0, end_s - time.monotonic())
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """Do nothing: once the producer has ended, there is nothing to wait for."""

@@ -133,12 +133,12 @@ class Batch(Settleable, Generic[T_co]):
 
     def ack(self, *indices: int) -> bool:
         """Settle all records, or those at these indices: they are done."""
-        # This is called for each record that is settled alone, as `_left` is: so it goes no further way by `_settle`.
+        # This is called for each record that is settled alone, as `_settle_rest` is: a call of `_settle` costs more.
         ledger = self._ledger
         with self._lock:
             counts = ledger.ack(self._delivery.ticket, self._places(indices))
             events = ledger.events and ledger.take_events()
-        return self._settled(counts, events)
+        return self._end_settling(counts, events)
 
     def settle_through(self, record: int | Record) -> bool:
         """Settle the given record (or the one at this index), and all that were delivered of the shard before it, in
@@ -195,7 +195,7 @@ class Batch(Settleable, Generic[T_co]):
         self.nack(*range(index, len(self)))
         return False
 
-    def _left(self, indices: Sequence[int] | None = None) -> bool:
+    def _settle_rest(self, indices: Sequence[int] | None = None) -> bool:
         """Settle the records (all, or those at these rising indices) that the handler did not put off or give up: it
         has come to an end with them.
         """
@@ -204,7 +204,7 @@ class Batch(Settleable, Generic[T_co]):
             with self._lock:
                 counts = ledger.ack(self._delivery.ticket)
                 events = ledger.events and ledger.take_events()
-            return self._settled(counts, events)
+            return self._end_settling(counts, events)
         return self._settle(self._ledger.leave, self._places(indices) or ())
 
     def _holds_up(self, index: int) -> bool:
@@ -217,9 +217,9 @@ class Batch(Settleable, Generic[T_co]):
         with self._lock:
             counts = settle(self._delivery.ticket, *given, **chosen)
             events = self._ledger.take_events()
-        return self._settled(counts, events)
+        return self._end_settling(counts, events)
 
-    def _settled(self, counts: bool, events: Sequence[LedgerEvent]) -> bool:
+    def _end_settling(self, counts: bool, events: Sequence[LedgerEvent]) -> bool:
         # The lock is not held: an event runs the program's functions, which may take long, or settle other records.
         if events:
             self._reader.emit(events)
@@ -321,8 +321,8 @@ class Delivered(Settleable, RecordView, Generic[T_co]):
     def _may_go_on(self) -> bool:
         return self._batch._may_go_on(self._index)
 
-    def _left(self) -> bool:
-        return self._batch._left((self._index,))
+    def _settle_rest(self) -> bool:
+        return self._batch._settle_rest((self._index,))
 
 
 def _position(record: HasPosition) -> Position:

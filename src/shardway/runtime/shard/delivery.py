@@ -53,10 +53,10 @@ class Delivery:
         """Return the next records, if there are any to be had now; a listener hears when to ask again (`stir`). It
         returns no more than ``records_max``, unless they failed as a larger batch.
 
-        Raises, once, the error for which the policies have stopped the shard (`Stop`).
+        Raises, once, the error that made the policies stop the shard (`Stop`).
         """
         driver, most = self._driver, self._batch_records_max
-        found = self._next(min(records_max or most, most))
+        found = self._next_delivery(min(records_max or most, most))
         if found is None:
             return None
         ledger, delivery, values = found
@@ -138,7 +138,9 @@ class Delivery:
         self._driver.paused = paused
         self._driver.host.soon(self._driver.look)
 
-    def _next(self, records_max: int) -> tuple[Ledger[Record], ticket.Delivery[Record], Sequence[Any] | None] | None:
+    def _next_delivery(
+        self, records_max: int
+    ) -> tuple[Ledger[Record], ticket.Delivery[Record], Sequence[Any] | None] | None:
         """Return the next delivery with its ledger, and its values where a deserializer makes them; None: there is
         none.
         """
@@ -180,7 +182,7 @@ class Delivery:
                 return ledger, read.delivery, read.values
 
     def _raise_stopped(self, ledger: Ledger[Record]) -> None:
-        """Raise, once, the error for which the policies have stopped the shard."""
+        """Raise, once, the error that made the policies stop the shard."""
         ending, driver = ledger.ending, self._driver
         if ending is None or not ending.stops:
             return

@@ -90,12 +90,14 @@ class ShardDriver:
         """It is set once nothing more is delivered. It wakes tasks of the driver's loop only."""
         self.revocation = Revocation(listeners, self.handle, self.report_failure)
         self._on_event = on_event
-        self._stirred = asyncio.Event()
+        self._wake_event = asyncio.Event()
         self._alarm = Alarm(self.loop, self._fire_timer)
         self._is_touched = False
         self._letters = LetterTasks(letters, self.handle, self.stops_by_failure("the writing of a dead letter"))
-        self._ending: asyncio.Task[None] | None = None
-        self._asked: asyncio.Future[None] | None = None  # The answer to a caller's request for a checkpoint.
+        self._end_task: asyncio.Task[None] | None = None
+        self._checkpoint_answer: asyncio.Future[None] | None = (
+            None  # The answer to a caller's request for a checkpoint.
+        )
 
     @property
     def ledger(self) -> Ledger[Record]:
@@ -185,10 +187,10 @@ class ShardDriver:
         was until now. Raises CheckpointError.
         """
         self.handle(event)
-        pending, self._asked = self.machine.checkpoints.pending, self.loop.create_future()
-        self._asked.add_done_callback(_seen)
+        pending, self._checkpoint_answer = self.machine.checkpoints.pending, self.loop.create_future()
+        self._checkpoint_answer.add_done_callback(_look_at_error)
         # The write goes on where the caller does not: a prepare that is cancelled is found in `pending`.
-        await asyncio.shield(self._asked)
+        await asyncio.shield(self._checkpoint_answer)
         return pending
 
     def stop(self, reason: str, failure: BaseException | None = None) -> None:
@@ -204,11 +206,11 @@ class ShardDriver:
         raised where records are asked for.
         """
 
-        def then(error: BaseException) -> None:
+        def stop_delivery(error: BaseException) -> None:
             self.stop(f"{work} has failed: {type(error).__name__}", error)
 
         follows = "the shard is let go, and left to others for a while"
-        return emits_failure(self._on_event, (self.stream, self.shard_id), work, follows, then)
+        return emits_failure(self._on_event, (self.stream, self.shard_id), work, follows, stop_delivery)
 
     def report_failure(self, work: str, what_follows: str, error: BaseException) -> None:
         """Emit the error of a task after which reading goes on."""
@@ -216,14 +218,14 @@ class ShardDriver:
 
     async def until_stirred(self, seconds: float | None) -> None:
         """Wait until something has happened, at most ``seconds`` seconds."""
-        self._stirred.clear()
-        await wait_set(self._stirred, seconds)
+        self._wake_event.clear()
+        await wait_set(self._wake_event, seconds)
 
     # --- what the machine commands ----------------------------------------------------------------
 
     def stir(self) -> None:
         """Wake all that waits for the shard."""
-        self._stirred.set()
+        self._wake_event.set()
         self.signal.set()
         self.listeners.stir()
 
@@ -274,7 +276,7 @@ class ShardDriver:
             case checkpoint_commands.Answer():
                 self._answer(command)
             case commands.TellEnd():
-                self._ending = spawn(self._tell_end(), self.stops_by_failure("what is done before its end is stored"))
+                self._end_task = spawn(self._tell_end(), self.stops_by_failure("what is done before its end is stored"))
             case commands.Over():
                 self._finish()
             case commands.GaveUp() | commands.FenceMoved() | commands.Resumed():
@@ -288,7 +290,7 @@ class ShardDriver:
         self.handle(events.CallersSeen(is_asked, self.listeners.calling()))
 
     def _answer(self, answer: checkpoint_commands.Answer) -> None:
-        asked = self._asked
+        asked = self._checkpoint_answer
         if asked is None or asked.done():
             return
         if answer.error is None:
@@ -301,8 +303,8 @@ class ShardDriver:
         self.handle(events.EndTold())
 
     def _finish(self) -> None:
-        if self._ending is not None:
-            self._ending.cancel()
+        if self._end_task is not None:
+            self._end_task.cancel()
         self._letters.drop()
         if self.pages.window is not None:
             self.pages.window.cancel()
@@ -313,7 +315,7 @@ class ShardDriver:
         self.listeners.over()
 
 
-def _seen(answer: asyncio.Future[None]) -> None:
+def _look_at_error(answer: asyncio.Future[None]) -> None:
     """Look at the error: where the caller was cancelled, no other part does, and asyncio would log it."""
     if not answer.cancelled():
         answer.exception()

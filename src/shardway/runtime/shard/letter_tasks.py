@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class LetterTasks:
-    """Writes the letters that the shard's machine gives out, and tells it which are written."""
+    """Writes the letters that the shard's machine returns, and reports to it which are written."""
 
     def __init__(
         self,
@@ -28,12 +28,12 @@ class LetterTasks:
         """``tell`` takes events of the machine; ``failed`` hears of a task that ends by an error of its own."""
         self._writer = writer
         self._tell = tell
-        self._failed = failed
+        self._on_failure = failed
         self._tasks: set[asyncio.Task[None]] = set()
 
     def begin(self, given: WriteLetter) -> None:
         """Begin to write a letter."""
-        task = spawn(self._write(given), self._failed)
+        task = spawn(self._write(given), self._on_failure)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

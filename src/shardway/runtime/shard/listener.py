@@ -51,11 +51,11 @@ class Callers:
     """The callers of one shard, or of all. It is true while one of them may be expected to ask again."""
 
     def __init__(self) -> None:
-        self._lasting: dict[object, Caller | None] = {}
+        self._lasting_callers: dict[object, Caller | None] = {}
         self._callers: WeakSet[Caller] = WeakSet()
 
     def __bool__(self) -> bool:
-        return bool(self._lasting) or any(_is_here(caller) for caller in self._callers)
+        return bool(self._lasting_callers) or any(_is_here(caller) for caller in self._callers)
 
     @contextlib.contextmanager
     def lasts(self) -> Iterator[Callable[[], None]]:
@@ -64,14 +64,14 @@ class Callers:
         """
         iteration = object()
 
-        def asked() -> None:
-            self._lasting[iteration] = _caller()
+        def note_caller() -> None:
+            self._lasting_callers[iteration] = _caller()
 
-        asked()
+        note_caller()
         try:
-            yield asked
+            yield note_caller
         finally:
-            self._lasting.pop(iteration, None)
+            self._lasting_callers.pop(iteration, None)
 
     def once(self) -> None:
         """Count the caller of a single call: as long as the task or thread lives that has made it, it may make another
@@ -85,8 +85,8 @@ class Callers:
         caller = _caller()
         if caller is not None:
             self._callers.discard(caller)
-            for iteration in [one for one, by in self._lasting.items() if by is caller]:
-                del self._lasting[iteration]
+            for iteration in [one for one, by in self._lasting_callers.items() if by is caller]:
+                del self._lasting_callers[iteration]
 
 
 def _caller() -> Caller | None:

@@ -48,7 +48,7 @@ class PendingCheckpoint:
     @property
     def position(self) -> Position | None:
         """The last position that the checkpoint covers; None: the whole shard, to its end."""
-        return _covered(self._value.checkpoint)
+        return _covered_position(self._value.checkpoint)
 
     @property
     def state(self) -> bytes | None:
@@ -68,7 +68,7 @@ def choose(
     pending = row.pending
     if pending is None:
         return PendingChoice.ABANDON
-    position, choice = _covered(pending), PendingChoice.ABANDON
+    position, choice = _covered_position(pending), PendingChoice.ABANDON
     if on_pending is not None:
         try:
             choice = PendingChoice(on_pending(FoundPending(stream, shard_id, position, row.pending_state)))
@@ -80,5 +80,5 @@ def choose(
     return choice
 
 
-def _covered(checkpoint: Checkpoint) -> Position | None:
+def _covered_position(checkpoint: Checkpoint) -> Position | None:
     return checkpoint.position if checkpoint.is_position else None

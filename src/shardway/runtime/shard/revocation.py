@@ -30,35 +30,35 @@ class Revocation:
         self._listeners = listeners
         self._tell = tell
         self._report_failure = report_failure
-        self._drained: asyncio.Future[bool] | None = None
+        self._drain_result: asyncio.Future[bool] | None = None
 
     def begin(self) -> asyncio.Future[bool]:
         """Return a future for the end of the drain that begins: False where the deadline came first."""
         self.call_off()
-        self._drained = asyncio.get_running_loop().create_future()
-        return self._drained
+        self._drain_result = asyncio.get_running_loop().create_future()
+        return self._drain_result
 
     def call_off(self) -> None:
         """Wait for the drain no more: the shard stays."""
-        if self._drained is not None:
-            self._drained.cancel()
+        if self._drain_result is not None:
+            self._drain_result.cancel()
 
     def drained(self, given: Drained) -> None:
         """Note that the drain is over."""
-        if self._drained is not None and not self._drained.done():
-            self._drained.set_result(given.in_time)
+        if self._drain_result is not None and not self._drain_result.done():
+            self._drain_result.set_result(given.in_time)
 
     def tell_listeners(self) -> None:
         """Have the listeners tell the program that the shard goes. What they do is cut off when the drain is over."""
-        telling = spawn(self._until_told(), self._failed)
-        if self._drained is not None:
-            self._drained.add_done_callback(lambda _: telling.cancel())
+        telling = spawn(self._until_told(), self._report)
+        if self._drain_result is not None:
+            self._drain_result.add_done_callback(lambda _: telling.cancel())
 
     async def _until_told(self) -> None:
         await self._listeners.leaving()
         self._tell(RevokingDone())
 
-    def _failed(self, error: BaseException) -> None:
+    def _report(self, error: BaseException) -> None:
         """Report the error, and go on: what is settled by now goes with the lease, as at the deadline."""
         self._report_failure("the end of its delivery", "it is handed over with what is settled by now", error)
         self._tell(RevokingFailed())

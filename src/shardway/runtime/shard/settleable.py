@@ -68,10 +68,10 @@ def processed(span: BatchSpan | None, error: BaseException | None) -> AbstractCo
     if span is None:
         return _NO_SPAN
     span.processed(error)
-    return _Settling(span)
+    return _SpanEnd(span)
 
 
-class _Settling:
+class _SpanEnd:
     """Ends a span after the settling, whatever that raises."""
 
     __slots__ = ("_span",)
@@ -103,7 +103,7 @@ class Settleable:
         """Fail the records: the retry policy says what follows."""
 
     @abstractmethod
-    def _left(self) -> bool:
+    def _settle_rest(self) -> bool:
         """Settle what the block that has ended well did not put off or give up before."""
 
     def __enter__(self) -> Self:
@@ -113,7 +113,7 @@ class Settleable:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         if error is None:
-            self._left()
+            self._settle_rest()
             return False
         if not isinstance(error, Exception):  # The records are not to blame for it.
             self.nack()

@@ -43,13 +43,13 @@ class TenureKeeper:
         self.lost: tenure_commands.LeaseLost | None = None
         """The loss of the lease, where the tenure ended by it."""
         self._hear: Callable[[tenure_commands.Command], None] | None = None
-        self._unheard: deque[tenure_commands.Command] = deque()
+        self._unheard_commands: deque[tenure_commands.Command] = deque()
         self._clock = clock or asyncio.get_running_loop().time
         self._commands = deque(first)
         self._events: deque[tenure_events.Event] = deque()
-        self._more = asyncio.Event()
-        self._over = asyncio.Event()
-        self._writing: asyncio.Task[None] | None = None
+        self._more_writes = asyncio.Event()
+        self._end = asyncio.Event()
+        self._write_task: asyncio.Task[None] | None = None
         self.began: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         """A future: True once the lease is held, False when it is not to be had."""
 
@@ -68,8 +68,8 @@ class TenureKeeper:
         follows.
         """
         self._hear = hear
-        while self._unheard:
-            hear(self._unheard.popleft())
+        while self._unheard_commands:
+            hear(self._unheard_commands.popleft())
 
     def may_deliver(self) -> bool:
         """True while no other worker can have the lease."""
@@ -85,7 +85,7 @@ class TenureKeeper:
                     self._events[-1] = event
                 return
         self._events.append(event)
-        self._more.set()
+        self._more_writes.set()
 
     def confirm_worker_row(self, sent_s: float) -> None:
         """Note that a write to the worker's own row was confirmed, sent at this time of the keeper's clock."""
@@ -115,7 +115,7 @@ class TenureKeeper:
 
     async def over(self) -> None:
         """Wait until the tenure is over."""
-        await self._over.wait()
+        await self._end.wait()
 
     async def run(self) -> None:
         """Run the tenure to its end. If this is cancelled, others have to wait for the lease's failover time."""
@@ -125,17 +125,17 @@ class TenureKeeper:
                 now_s, wake_at_s = self._clock(), self.tenure.wake_at_s
                 wait_s = None if wake_at_s is None else max(0.0, wake_at_s - now_s)
                 if not self._events and wait_s != 0.0:
-                    self._more.clear()
-                    await wait_set(self._more, wait_s)
+                    self._more_writes.clear()
+                    await wait_set(self._more_writes, wait_s)
                 self._take(self._events.popleft() if self._events else tenure_events.TimerFired())
         finally:
             if self.tenure.state is not State.OVER:
                 self._take(tenure_events.AbandonTenure())
-            if self._writing is not None:
-                self._writing.cancel()
+            if self._write_task is not None:
+                self._write_task.cancel()
             if not self.began.done():
                 self.began.set_result(False)
-            self._over.set()
+            self._end.set()
 
     def _take(self, event: tenure_events.Event) -> None:
         self.tenure, follows = step(self.tenure, event, self._clock())
@@ -146,14 +146,14 @@ class TenureKeeper:
         while self._commands:
             command = self._commands.popleft()
             if isinstance(command, tenure_commands.SendWrite):
-                self._writing = spawn(self._write(command.write), self._unanswered)
+                self._write_task = spawn(self._write(command.write), self._handle_failure)
                 continue
             if isinstance(command, tenure_commands.TenureBegan | tenure_commands.TakeFailed) and not self.began.done():
                 self.began.set_result(isinstance(command, tenure_commands.TenureBegan))
             if isinstance(command, tenure_commands.LeaseLost):
                 self.lost = command
             if self._hear is None:
-                self._unheard.append(command)
+                self._unheard_commands.append(command)
             else:
                 self._hear(command)
 
@@ -162,11 +162,11 @@ class TenureKeeper:
             born = creates(write)
             outcome = await (self._table.write(write) if born is None else self._table.create(born))
         except Exception as error:  # Denied, no such table: the machine tries until its time is over.
-            self._unanswered(error)
+            self._handle_failure(error)
         else:
             self.handle(tenure_events.WriteAnswered(outcome))
 
-    def _unanswered(self, error: BaseException) -> None:
+    def _handle_failure(self, error: BaseException) -> None:
         self.handle(tenure_events.WriteAnswered(Unknown(type(error).__name__)))
 
 

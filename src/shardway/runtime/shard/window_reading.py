@@ -71,8 +71,8 @@ class WindowRead:
         self._open_feed = open_feed
         self._on_event = on_event
         self._loop = asyncio.get_running_loop()
-        self._reading: asyncio.Task[None] | None = None
-        self._known = asyncio.Event()
+        self._read_task: asyncio.Task[None] | None = None
+        self._known_event = asyncio.Event()
         self.failure: BaseException | None = None
         """The error that ended the reading."""
         self._shards = 0
@@ -96,13 +96,13 @@ class WindowRead:
 
     async def over(self) -> None:
         """Wait until the window is known, or will not be."""
-        await self._known.wait()
+        await self._known_event.wait()
 
     # --- pages ----------------------------------------------------------------------------------
 
     def keys_of(self, records: Sequence[Record]) -> list[KeyedRecord | None]:
         """Return the keys that the program makes of the records."""
-        return [self._keyed(record) for record in records]
+        return [self._key_of(record) for record in records]
 
     def follow(self, records: Sequence[Record]) -> None:
         """Note the next records, which the former owner has delivered."""
@@ -120,25 +120,25 @@ class WindowRead:
 
     def forget(self) -> None:
         """Forget the window: only what comes after this call counts."""
-        if self._reading is not None:
-            self._reading.cancel()
+        if self._read_task is not None:
+            self._read_task.cancel()
         self.duplicates.forget()
-        self._known.set()
+        self._known_event.set()
 
     def cancel(self) -> None:
         """Stop the reading: it is not needed any more."""
-        if self._reading is not None:
-            self._reading.cancel()
+        if self._read_task is not None:
+            self._read_task.cancel()
 
     async def stop(self) -> None:
         """Stop the reading, and wait until nothing is read any more."""
         self.cancel()
-        if self._reading is not None:
-            await asyncio.wait((self._reading,))
+        if self._read_task is not None:
+            await asyncio.wait((self._read_task,))
 
     # --- reading --------------------------------------------------------------------------------
 
-    def _keyed(self, record: Record) -> KeyedRecord | None:
+    def _key_of(self, record: Record) -> KeyedRecord | None:
         """Return the record's key; None: it has none, or the user's function failed, and the record is delivered."""
         try:
             key: object = self._choice.key(record)  # It is the user's function, and may return anything.
@@ -170,7 +170,7 @@ class WindowRead:
         if self._starting_position.timestamp is not None:
             since = max(since, self._starting_position.timestamp)
         self.duplicates.begins()
-        self._reading = spawn(self._read_all(since), self._failed)
+        self._read_task = spawn(self._read_all(since), self._keep_failure)
 
     async def _read_all(self, since: dt.datetime) -> None:
         begun_s = self._loop.time()
@@ -184,17 +184,17 @@ class WindowRead:
             known, duration_s = self.duplicates, self._loop.time() - begun_s
             what = len(known.window), self._shards, duration_s, known.delivered_early
             self._on_event(DedupeWindowRebuilt(self.stream, self.shard_id, *what))
-        self._known.set()
+        self._known_event.set()
 
-    def _failed(self, error: BaseException) -> None:
+    def _keep_failure(self, error: BaseException) -> None:
         """Keep the error, which is raised where the shard's pages are asked for."""
         self.failure = error
-        self._known.set()
+        self._known_event.set()
 
     async def _read_ancestors(self, since: dt.datetime) -> None:
         if await self._began_before(self.shard_id, since):
             return
-        known: dict[str, ListedShard] = {shard.shard_id: shard for shard in await self._listed()}
+        known: dict[str, ListedShard] = {shard.shard_id: shard for shard in await self._list_shards()}
         own = known.get(self.shard_id)
         waiting = list(self._row.parents) if own is None else list(own.parents)
         seen: set[str] = set()
@@ -245,7 +245,7 @@ class WindowRead:
                 iterator = page.next_iterator
         return False
 
-    async def _listed(self) -> Sequence[ListedShard]:
+    async def _list_shards(self) -> Sequence[ListedShard]:
         while True:
             try:
                 return await self._source.shards()

@@ -44,10 +44,10 @@ def each(thread: LoopThread, iterate: Callable[[], AsyncIterator[I]]) -> Generat
     if found is None:
         return
     try:
-        while (item := unless_closed(thread, lambda: thread.run(_next(found)))) is not None:
+        while (item := unless_closed(thread, lambda: thread.run(_next_item(found)))) is not None:
             yield item
     finally:
-        unless_closed(thread, lambda: thread.run(_left(found)))
+        unless_closed(thread, lambda: thread.run(_close(found)))
 
 
 class ThreadExitError(BaseException):
@@ -80,9 +80,9 @@ def _error_of(function: Callable[[Any], object], argument: Any) -> BaseException
     return None
 
 
-async def _next(found: AsyncIterator[I]) -> I | None:
+async def _next_item(found: AsyncIterator[I]) -> I | None:
     return await anext(found, None)
 
 
-async def _left(found: Any) -> None:
+async def _close(found: Any) -> None:
     await found.aclose()

@@ -75,7 +75,7 @@ class Host(Protocol):
 
 
 async def watch_own(longer_than_s: float, report: Callable[[float], None]) -> None:
-    """Call ``report`` with the seconds for which the running loop did nothing, once it goes on, when there were more
+    """Call ``report`` with the seconds that the running loop did nothing, once it goes on, when there were more
     than ``longer_than_s``.
     """
     loop = asyncio.get_running_loop()
@@ -94,7 +94,7 @@ class UserLoopHost:
         self.is_blocked = False
         self._user = user
         self._user_thread = get_ident()
-        self._waiting = 0
+        self._waiting_count = 0
 
     def signal(self) -> Signal:
         """See `Host`."""
@@ -105,14 +105,14 @@ class UserLoopHost:
         if get_ident() == self._user_thread:
             work()
             return True
-        if self._waiting >= EVENTS_MAX:
+        if self._waiting_count >= EVENTS_MAX:
             return False
         with self.lock:
-            self._waiting += 1
+            self._waiting_count += 1
 
         def call() -> None:
             with self.lock:
-                self._waiting -= 1
+                self._waiting_count -= 1
             work()
 
         self.on_user_loop(call)

@@ -25,7 +25,7 @@ CALLER: ContextVar[threading.Thread | None] = ContextVar("CALLER", default=None)
 """The thread that asked for what runs on such a loop. None: it is work of the loop's own program."""
 
 CLOSE_TIMEOUT_S = 10.0
-"""The seconds for which `LoopThread.close` waits for cancelled work to end."""
+"""How many seconds `LoopThread.close` waits for cancelled work to end."""
 
 
 class ThreadCall(Generic[T]):
@@ -93,10 +93,10 @@ class LoopThread:
     ) -> None:
         self._process = os.getpid()
         self._loop = new_loop()
-        self._changing = threading.Lock()
+        self._change_lock = threading.Lock()
         self._closed = False
         self._failure: BaseException | None = None
-        self._thread = thread(self._serve, name, self._broke)
+        self._thread = thread(self._serve, name, self._log_end)
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -137,7 +137,7 @@ class LoopThread:
         if os.getpid() != self._process:
             work.close()
             raise RuntimeError("the loop thread stayed in the process that this one was forked off: make one here")
-        with self._changing:
+        with self._change_lock:
             # The lock is held here: what is handed over before the loop is stopped is run, or cancelled, by it.
             if self._closed:
                 work.close()
@@ -154,7 +154,7 @@ class LoopThread:
         """Cancel what still runs, end the thread, close the loop. It may be called again."""
         if os.getpid() != self._process:
             return  # The thread is not here.
-        with self._changing:
+        with self._change_lock:
             if self._closed:
                 return
             self._closed = True
@@ -182,7 +182,7 @@ class LoopThread:
             self._failure = error
             raise
         finally:
-            with self._changing:
+            with self._change_lock:
                 self._closed = True
             try:
                 self._end_tasks()
@@ -201,7 +201,7 @@ class LoopThread:
             return not self._closed
         return False
 
-    def _broke(self, error: BaseException) -> None:
+    def _log_end(self, error: BaseException) -> None:
         log.critical(
             "the event loop of %s has ended: %s", threading.current_thread().name, type(error).__name__, exc_info=error
         )

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 LONG_ROUND_S = 0.002
 GIVE_WAY_S = 0.0001
-"""The least time for which the loop lets others have the lock after a round that took longer than `LONG_ROUND_S`."""
+"""The least time that the loop leaves the lock to others after a round that took longer than `LONG_ROUND_S`."""
 
 
 class _UnlockingSelector(selectors.DefaultSelector):
@@ -109,7 +109,7 @@ class OwnThread(UserLoopHost):
     async def watch(
         self, longer_than_s: float, report: Callable[[float, bool], None], gone: Callable[[], None]
     ) -> None:
-        """Watch the user's loop from the host's loop. ``report`` is called with the seconds for which that loop did
+        """Watch the user's loop from the host's loop. ``report`` is called with the seconds that this loop did
         nothing, when there are more than ``longer_than_s``: while it lasts (False), and when it is over (True).
         ``gone`` is called when that loop is closed.
         """

@@ -19,13 +19,13 @@ class Signal:
         self.count = 0
         self._lock: Any = lock
         self._call = wake
-        self._waiting: list[asyncio.Future[None]] = []
+        self._waiters: list[asyncio.Future[None]] = []
 
     def set(self) -> None:
         """Wake all tasks that wait."""
         with self._lock:
             self.count += 1
-            is_awaited = bool(self._waiting)
+            is_awaited = bool(self._waiters)
         if is_awaited:
             self._call(self._wake)
 
@@ -35,17 +35,17 @@ class Signal:
             if self.count != seen:
                 return
             waits = asyncio.get_running_loop().create_future()
-            self._waiting.append(waits)
+            self._waiters.append(waits)
         try:
             await asyncio.wait((waits,), timeout=timeout_s)
         finally:
             with self._lock:
-                if waits in self._waiting:
-                    self._waiting.remove(waits)
+                if waits in self._waiters:
+                    self._waiters.remove(waits)
 
     def _wake(self) -> None:
         with self._lock:
-            waiting, self._waiting = self._waiting, []
+            waiting, self._waiters = self._waiters, []
         for one in waiting:
             if not one.done():
                 one.set_result(None)

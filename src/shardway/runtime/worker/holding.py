@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 DEAD_LETTER_TIMEOUT_S = 60.0
 """A dead letter that is not written within this time counts as failed, and is written again later."""
 COOL_DOWN_S = 60.0
-"""The seconds for which a shard is left to others that could not be read here, as with `GiveUp`."""
+"""How many seconds a shard is left to others that could not be read here, as with `GiveUp`."""
 
 
 class Readers:
@@ -131,7 +131,7 @@ class HeldLeases(ShardListener):
         """The tenures of leases on their way to be held, by the keys of the leases."""
         self._state = state
         self._readers = readers
-        self._ahead = ahead
+        self._reading_ahead = ahead
         self._sight = sight
         self._shards = shards
         self._chores = chores
@@ -177,10 +177,10 @@ class HeldLeases(ShardListener):
                 return
             if keeper.row.ended:  # An old look showed it as unread.
                 keeper.abandon()
-                self._ahead.discard(key)
+                self._reading_ahead.discard(key)
                 return
             if key in self._state.stolen and not await self._victim_has_heard(keeper):
-                self._ahead.discard(key)
+                self._reading_ahead.discard(key)
                 await asyncio.wait((keeping,))
                 return
             one = await self._deliver(key, keeper, origin)
@@ -222,7 +222,7 @@ class HeldLeases(ShardListener):
         """Wait until the KCL worker from which a lease was stolen has renewed in vain, as it reads on until then, and
         read ahead meanwhile. False: this worker leaves, or the lease is lost, before anything was delivered.
         """
-        self._ahead.expect(keeper.row)
+        self._reading_ahead.expect(keeper.row)
         over = self._chores.spawn(keeper.over())
         until_s = self._clock() + self._state.terms.steal_wait_s
         while (left_s := until_s - self._clock()) > 0 and not over.done():
@@ -235,7 +235,7 @@ class HeldLeases(ShardListener):
         return not lost
 
     async def _deliver(self, key: str, keeper: TenureKeeper, origin: Origin) -> HeldShard:
-        warming = await self._ahead.taken(keeper.row)
+        warming = await self._reading_ahead.taken(keeper.row)
         reader = self._readers.open(keeper, warming)
         reader.listen(self)
         reader.origin = origin
@@ -317,7 +317,7 @@ class HeldShard(ShardListener):
         self._throughput_kib_s: float | None = None
         self._handle = handle
         self._clock = clock
-        self._draining: asyncio.Task[None] | None = None
+        self._drain_task: asyncio.Task[None] | None = None
 
     def lease_goes(self, reader: ShardReader, command: tenure_commands.Departure) -> None:
         """See `ShardListener`."""
@@ -361,12 +361,12 @@ class HeldShard(ShardListener):
     def stop(self, deadline_s: float) -> None:
         """Deliver nothing more, and inform the worker when all is settled, or at the deadline."""
         drained = self.reader.handle.drain(max(0.0, deadline_s - self._clock()))
-        self._draining = spawn(self._drain(drained), self._drain_failed)
+        self._drain_task = spawn(self._drain(drained), self._drain_failed)
 
     def resume(self) -> None:
         """Go on delivering."""
-        if self._draining is not None:
-            self._draining.cancel()
+        if self._drain_task is not None:
+            self._drain_task.cancel()
         self.reader.handle.resume()
 
     def end(self, to: str | None, process: str | None) -> None:
@@ -383,8 +383,8 @@ class HeldShard(ShardListener):
 
     def close(self) -> None:
         """End the drain: the tenure is over."""
-        if self._draining is not None:
-            self._draining.cancel()
+        if self._drain_task is not None:
+            self._drain_task.cancel()
 
     def _inform_side(self, event: OwnerEvent) -> None:
         self._handle(events.OwnerSideLearned(self._key, event))

@@ -63,7 +63,7 @@ class KclWatch:
         self._own_tables: Coordination | None = None
         self._look_at_s = float("-inf")
         self._cpu_is_shown = False
-        self._shown: set[Place] = set()
+        self._shown_places: set[Place] = set()
         self._reported_s = float("-inf")
         self._processors = processors or Processors()
         self._samples: deque[float] = deque(maxlen=SAMPLES_MAX)
@@ -117,7 +117,7 @@ class KclWatch:
         nothing, for ever.
         """
         now_s, places = self._clock(), self.finding.metrics_in
-        interval_s = self._times.report_interval_s if self._shown.issuperset(places) else RETRY_INTERVAL_S
+        interval_s = self._times.report_interval_s if self._shown_places.issuperset(places) else RETRY_INTERVAL_S
         if now_s - self._reported_s < interval_s:
             return
         busy = self._processors.busy_percent()
@@ -129,11 +129,11 @@ class KclWatch:
         for place in places:
             row = metrics_row(place, self._worker_id, self._epoch_s(), samples)
             if isinstance(await self._table.show_metrics(place, row), Done):
-                self._shown.add(place)
+                self._shown_places.add(place)
         self._reported_s = now_s
 
     async def leave(self) -> None:
         """Take the metrics row away: a leader assigns nothing more."""
-        places, self._shown, self.finding = self._shown, set(), Finding(Fleet.ALONE)
+        places, self._shown_places, self.finding = self._shown_places, set(), Finding(Fleet.ALONE)
         for place in places:
             await self._table.withdraw_metrics(place, self._worker_id)

@@ -43,22 +43,22 @@ class Presence:
         """The send time of the last confirmed write; None: no other worker can have seen this one yet."""
         self._table = table
         self._state = state
-        self._shown = shown
+        self._make_row = shown
         self._retry_s = retry_s
         self._told_s = float("-inf")
         self._counter = 0
         self._clock = clock
-        self._now = asyncio.Event()
+        self._write_request = asyncio.Event()
         self._ends = False
 
     def changed(self) -> None:
         """Write the row soon: there is something new to show."""
-        self._now.set()
+        self._write_request.set()
 
     def end(self) -> None:
         """Write the row no more: `run` returns when the write that is under way has its outcome."""
         self._ends = True
-        self._now.set()
+        self._write_request.set()
 
     async def run(self, on_alive: Callable[[float], None]) -> None:
         """Write the row until `end`. Raises, before the first confirmed write, an error that trying again does not
@@ -66,10 +66,10 @@ class Presence:
         """
         interval_s = self._state.terms.failover_s / WRITES_PER_FAILOVER
         while not self._ends:
-            self._now.clear()
+            self._write_request.clear()
             sent_s = self._clock()
             self._counter += 1
-            row = self._shown(sent_s, self._counter)
+            row = self._make_row(sent_s, self._counter)
             try:
                 outcome = await self._table.put_worker(row)
             except ShardwayError as error:
@@ -81,4 +81,6 @@ class Presence:
                 if sent_s - self._told_s >= interval_s / TOLD_PER_WRITE_INTERVAL:
                     self._told_s = sent_s
                     on_alive(sent_s)
-            await wait_set(self._now, interval_s if isinstance(outcome, Done) else min(interval_s, self._retry_s))
+            await wait_set(
+                self._write_request, interval_s if isinstance(outcome, Done) else min(interval_s, self._retry_s)
+            )

@@ -18,12 +18,12 @@ class Processors:
     def __init__(self, cgroup: Path = CGROUP, stat: Path = STAT) -> None:
         self._cgroup = cgroup
         self._stat = stat
-        self._before = _work_done(cgroup, stat)
+        self._last_work = _work_done(cgroup, stat)
 
     def busy_percent(self) -> float | None:
         """Return the mean since the call before, from 0 to 100; None where it is not known."""
-        last, now = self._before, _work_done(self._cgroup, self._stat)
-        self._before = now
+        last, now = self._last_work, _work_done(self._cgroup, self._stat)
+        self._last_work = now
         if last is None or now is None or now[1] <= last[1]:
             return None
         return min(100.0, max(0.0, 100.0 * (now[0] - last[0]) / (now[1] - last[1])))

@@ -47,7 +47,7 @@ class WarmUp:
         """
         self.feed = feed
         self._begins = begins
-        self._first: Position | None = None  # The first position that was read.
+        self._first_position: Position | None = None  # The first position that was read.
         self.window = window
         self.pages: deque[PageMeaning] = deque()
         self._bytes = 0
@@ -57,11 +57,11 @@ class WarmUp:
         self._room = asyncio.Event()
         self._read_enough = False
         self._task = spawn(self._run(), on_failed)
-        self._knowing = None if window is None else spawn(self._when_known(window), on_failed)
+        self._window_task = None if window is None else spawn(self._when_known(window), on_failed)
 
     def leads_to(self, row: LeaseRow) -> bool:
         """True where what was read has all that follows the lease as it is now. False: the shard is to be read anew."""
-        return goes_on(self._begins, row, self._first)
+        return goes_on(self._begins, row, self._first_position)
 
     def drop(self, checkpoint: Checkpoint) -> None:
         """Drop what lies before the checkpoint, which the owner has stored."""
@@ -76,15 +76,15 @@ class WarmUp:
 
     async def stop(self) -> None:
         """Read no further; what is there stays, and keeps its room until it is admitted or discarded."""
-        await give_up(*(task for task in (self._task, self._knowing) if task is not None))
+        await give_up(*(task for task in (self._task, self._window_task) if task is not None))
 
     async def _run(self) -> None:
         while True:
             taken = await self.feed.next()
             if self.window is not None:
                 self.window.saw(taken)
-            if self._first is None:
-                self._first = taken.records.position(0) if len(taken.records) else taken.ends_at
+            if self._first_position is None:
+                self._first_position = taken.records.position(0) if len(taken.records) else taken.ends_at
             if len(taken.records) or taken.ends_at is not None or taken.ended:
                 self.pages.append(taken)
                 self._hold(taken.records.held_bytes)
@@ -133,8 +133,8 @@ class ReadingAhead:
         self._chores = chores
         self._on_event = on_event
         self._handle = handle
-        self._warming: dict[str, WarmUp] = {}
-        self._ending: set[asyncio.Task[None]] = set()
+        self._warm_ups: dict[str, WarmUp] = {}
+        self._end_tasks: set[asyncio.Task[None]] = set()
 
     def come(self, row: LeaseRow) -> None:
         """Read a shard ahead whose lease is on its way here. If it cannot be read, it is left to others for a while."""
@@ -149,7 +149,7 @@ class ReadingAhead:
 
     def expect(self, row: LeaseRow) -> None:
         """Read a shard ahead that is likely to be this worker's soon, or whose delivery waits for a while."""
-        if row.key not in self._warming and not row.ended:
+        if row.key not in self._warm_ups and not row.ended:
             self._begin(
                 row,
                 "it is read when it is held",
@@ -175,41 +175,41 @@ class ReadingAhead:
         except OptionError as error:
             self._chores.failed(error)
             return
-        self._warming[row.key] = WarmUp(feed, bytes_max, on_warm, failed, window, begins=row)
+        self._warm_ups[row.key] = WarmUp(feed, bytes_max, on_warm, failed, window, begins=row)
 
     def follow(self, key: str, checkpoint: Checkpoint) -> None:
         """Drop what the owner of a shard has settled: it has stored progress."""
-        if (warming := self._warming.get(key)) is not None:
+        if (warming := self._warm_ups.get(key)) is not None:
             warming.drop(checkpoint)
 
     async def taken(self, row: LeaseRow) -> WarmUp | None:
         """Return what was read ahead of a shard that this worker begins to hold; it reads no further. None: nothing
         was, or what was read does not lead on from where the lease stands.
         """
-        warming = self._warming.get(row.key)
+        warming = self._warm_ups.get(row.key)
         if warming is None:
             return None
         if not warming.leads_to(row):
             self.discard(row.key)
             return None
-        del self._warming[row.key]
+        del self._warm_ups[row.key]
         await warming.stop()
         return warming
 
     def discard(self, key: str) -> None:
         """Stop reading a shard ahead, and drop what was read."""
         # It is out of sight at once: another warm-up of the same shard may begin before this one has ended.
-        if (warming := self._warming.pop(key, None)) is not None:
+        if (warming := self._warm_ups.pop(key, None)) is not None:
             task = spawn(_end(warming), self._chores.failed)
-            self._ending.add(task)
-            task.add_done_callback(self._ending.discard)
+            self._end_tasks.add(task)
+            task.add_done_callback(self._end_tasks.discard)
 
     async def close(self) -> None:
         """End all warm-ups: nothing is read ahead any more."""
-        for key in list(self._warming):
+        for key in list(self._warm_ups):
             self.discard(key)
-        if self._ending:
-            await asyncio.wait(self._ending)
+        if self._end_tasks:
+            await asyncio.wait(self._end_tasks)
 
 
 async def _end(warming: WarmUp) -> None:

@@ -74,10 +74,10 @@ class ShardLeases:
         self._parts = parts
         self._starting_position = starting_position
         self._retry_s = retry_s
-        self._changed = changed
-        self._owned = owned
+        self._on_change = changed
+        self._owned_leases = owned
         self._audits = {stream: HoleAudit() for stream in parts}
-        self._gone: dict[str, LeaseRow] = {}
+        self._gone_rows: dict[str, LeaseRow] = {}
         """The leases whose rows were deleted while this worker had them, as far as it had come, by key."""
 
     def gone(self, known: LeaseRow) -> None:
@@ -85,25 +85,25 @@ class ShardLeases:
         may have had it since. The lease is made anew, as it was known here, if it is missing; the shard may have been
         read to its end, too.
         """
-        self._gone[known.key] = known
+        self._gone_rows[known.key] = known
 
     @property
     def has_gone(self) -> bool:
         """True while there are leases to look for whose rows were deleted."""
-        return bool(self._gone)
+        return bool(self._gone_rows)
 
     async def missing_of_gone(self) -> None:
         """Create the leases that are missing, by a new look."""
-        gone = {*self._gone}
+        gone = {*self._gone_rows}
         rows = {row.key: row for row in (await self._table.scan(consistent=True)).rows}
         if not gone <= rows.keys():
             await self.missing(rows)
         for key in gone:
-            self._gone.pop(key, None)
+            self._gone_rows.pop(key, None)
 
     async def missing(self, rows: Mapping[str, LeaseRow]) -> None:
         """Create the leases that a listing of the shards shows as missing: all of them, in an empty table."""
-        await asyncio.gather(*(self._missing(part, rows) for part in self._parts.values()))
+        await asyncio.gather(*(self._add_missing(part, rows) for part in self._parts.values()))
 
     async def at_end(self, key: str, stream: str | None, children: tuple[ChildShard, ...]) -> AtEnd:
         """Create the leases of a shard's children, as its last record was fetched, before it may be stored as ended."""
@@ -119,7 +119,7 @@ class ShardLeases:
         """Delete the leases that have served; repair holes in the hash range. One worker does it for all workers."""
         rows = {row.key: row for row in (await self._table.scan(consistent=True)).rows}
         for part in self._parts.values():
-            await self._upkeep(part, _of(part, rows))
+            await self._upkeep(part, _rows_of(part, rows))
 
     async def claim_stream(self, *, begins_anew: bool, failover_s: float) -> dict[str, int]:
         """Make sure that the leases are of the streams that are read, and write their stream into them where it is
@@ -171,7 +171,7 @@ class ShardLeases:
     async def _begin_anew(self, part: StreamPart, foreign: Iterable[LeaseRow]) -> int:
         rows = {row.key: row for row in foreign}
         born = births(Lineage(await part.stream.list_shards()), {}, self._starting_position)
-        here = {row.key: row for row in (self._born(part, one) for one in born)}
+        here = {row.key: row for row in (self._new_row(part, one) for one in born)}
         made = await asyncio.gather(
             *(
                 self._table.write(writes.begin_anew(row, here[key]) if key in here else writes.delete(row))
@@ -183,19 +183,19 @@ class ShardLeases:
 
     # --- one stream -----------------------------------------------------------------------------
 
-    async def _missing(self, part: StreamPart, rows: Mapping[str, LeaseRow]) -> None:
-        known = _of(part, rows)
+    async def _add_missing(self, part: StreamPart, rows: Mapping[str, LeaseRow]) -> None:
+        known = _rows_of(part, rows)
         held = dict.fromkeys(self._held_by_workers(part), False)
         held |= {shard_id_of(row.key): row.ended for row in known}
         lineage = _lineage(await part.stream.list_shards(), known)
-        gone = missing_of([shard_id_of(row.key) for row in _of(part, self._gone)], lineage, held)
+        gone = missing_of([shard_id_of(row.key) for row in _rows_of(part, self._gone_rows)], lineage, held)
         found = births(lineage, held | dict.fromkeys(gone, False), self._starting_position)
         # Where the start of a shard matters there is a row to go on from.
         await self._create(part, [*found, *(Birth(lineage.shards[one], "TRIM_HORIZON") for one in gone)])
-        self._changed()
+        self._on_change()
 
     def _held_by_workers(self, part: StreamPart) -> set[str]:
-        keys = (LeaseKey.parse(key) for key in self._owned())
+        keys = (LeaseKey.parse(key) for key in self._owned_leases())
         return {one.shard_id for one in keys if one.stream == part.key}
 
     async def _at_end(self, key: str, part: StreamPart, children: tuple[ChildShard, ...]) -> AtEnd:
@@ -243,7 +243,7 @@ class ShardLeases:
             listed = await part.stream.list_shards()
             lineage = Lineage(listed)
             await self._create(part, births(_lineage(listed, rows), held, self._starting_position))
-            self._changed()
+            self._on_change()
         if lineage is None:
             return
         by_shard = {shard_id_of(row.key): row for row in rows}
@@ -251,14 +251,14 @@ class ShardLeases:
             outcome = await self._table.write(writes.delete(by_shard[shard_id]))
             if not isinstance(outcome, Done):
                 return  # What comes after it waits for it, until another time.
-            self._changed()
+            self._on_change()
 
     async def _create(self, part: StreamPart, found: Iterable[Birth]) -> list[LeaseRow]:
         rows = await asyncio.gather(*(self._create_one(part, birth) for birth in found))
         return [row for row in rows if row is not None]
 
     async def _create_one(self, part: StreamPart, birth: Birth) -> LeaseRow | None:
-        row = self._born(part, birth)
+        row = self._new_row(part, birth)
         try:
             while not isinstance(outcome := await self._table.create(row), Done | Refused):
                 await asyncio.sleep(self._retry_s)
@@ -266,10 +266,10 @@ class ShardLeases:
             return None  # It is there, and cannot be read: the worker says which one.
         return outcome.row
 
-    def _born(self, part: StreamPart, birth: Birth) -> LeaseRow:
+    def _new_row(self, part: StreamPart, birth: Birth) -> LeaseRow:
         shard = birth.shard
         key, checkpoint = part.key_of(shard.shard_id), Checkpoint.parse(birth.start)
-        return self._gone.get(key) or LeaseRow(
+        return self._gone_rows.get(key) or LeaseRow(
             key=key,
             checkpoint=checkpoint,
             # LATEST is this moment for each reader there will ever be: as a word, it would be another one for each.
@@ -300,5 +300,5 @@ def _lineage(listed: Iterable[ListedShard], rows: Iterable[LeaseRow]) -> Lineage
     return Lineage(shards.values())
 
 
-def _of(part: StreamPart, rows: Mapping[str, LeaseRow]) -> list[LeaseRow]:
+def _rows_of(part: StreamPart, rows: Mapping[str, LeaseRow]) -> list[LeaseRow]:
     return [row for row in rows.values() if row.stream == part.text]

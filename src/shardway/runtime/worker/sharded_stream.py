@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ShardedStream(Protocol):
-    """A stream of which a worker reads shards."""
+    """A stream whose shards a worker reads."""
 
     @property
     def name(self) -> str:

@@ -66,7 +66,7 @@ class SeenTables:
         self._former: set[str] | None = None  # The leases that had this worker's name when it came.
         self._saw_s: dict[str, float] = {}
         self._came_from: dict[str, tuple[str, bool]] = {}
-        self._held = state
+        self._worker_state = state
         self._kcl = kcl
         self._glanced_s = float("-inf")
         self._looked_s = float("-inf")
@@ -75,7 +75,7 @@ class SeenTables:
         self._table = table
         self._streams = streams
         self.clock = clock
-        self._observed = ObservedCounters()
+        self._observed_counters = ObservedCounters()
         self._pictures: Mapping[str, object] = {}
         self.unreadable: Mapping[str, str] = {}
         """The rows that cannot be read as leases, by their keys, with the reason."""
@@ -146,7 +146,7 @@ class SeenTables:
             if (row := await self.get(key)) is not None and self._is_ours(row):
                 rows.append(row)
 
-        await side_by_side(look, [key for key in keys if key not in self._held], LOOKS_AT_ONCE_MAX)
+        await side_by_side(look, [key for key in keys if key not in self._worker_state], LOOKS_AT_ONCE_MAX)
         if any(self._is_orphan(row) for row in rows):
             return False
         for row in rows:
@@ -189,7 +189,7 @@ class SeenTables:
         self._came_from = {key: one for key, one in self._came_from.items() if key in found}
         for row in ours:
             self._note_former(row)
-        self._observed.look_at_leases(ours, self.scanned_s)
+        self._observed_counters.look_at_leases(ours, self.scanned_s)
         self.before, self.scan_sent_s = self.leases, sent_s
         self.leases = found
         mine = {row.key for row in ours if row.actual_owner == self.id}
@@ -215,13 +215,13 @@ class SeenTables:
         self._note_former(row)
         self.leases[row.key] = row
         self._saw_s[row.key] = self.clock()
-        self._observed.look(row.key, row.counter, self.clock(), owner=row.owner)
+        self._observed_counters.look(row.key, row.counter, self.clock(), owner=row.owner)
 
     def _note_former(self, row: LeaseRow) -> None:
         """Note for a lease that has this worker's name now which worker had it, and whether its counter moved then."""
         before = self.leases.get(row.key)
         if row.actual_owner == self.id and before is not None and before.actual_owner not in (None, self.id):
-            moved = self._observed.unmoved_s(row.key, self.clock()) <= MOVING_FAILOVERS * self._failover_s
+            moved = self._observed_counters.unmoved_s(row.key, self.clock()) <= MOVING_FAILOVERS * self._failover_s
             self._came_from[row.key] = before.actual_owner, moved
 
     def came_from_living(self, key: str) -> bool | None:
@@ -242,7 +242,7 @@ class SeenTables:
         return self._view_at(row, self.clock())
 
     def _view_at(self, row: LeaseRow, now_s: float) -> LeaseView:
-        view = lease_view(row, self._observed.unmoved_s(row.key, now_s))
+        view = lease_view(row, self._observed_counters.unmoved_s(row.key, now_s))
         twin = row.twin_of(self.id, self.process)
         return view if twin is None else replace(view, owner=twin)
 

@@ -77,27 +77,29 @@ class Worker:
         self._on_reader = on_reader
         self._clock = clock = SteadyClock(asyncio.get_running_loop())
         self._look_now = asyncio.Event()
-        self._stopped = asyncio.Event()  # This is set when all is handed over.
-        self._over = asyncio.Event()
+        self._stop_event = asyncio.Event()  # This is set when all is handed over.
+        self._end_event = asyncio.Event()
         self._failure: BaseException | None = None
         self._unreadable: set[str] = set()
         self._todo: deque[actions.Action] = deque()
         self._is_doing = False
         self._state = state = WorkerState(_terms(worker_id, options), options.leases.assignment, rng)
         self._chores = chores = Chores(self._fail)
-        self._presence = Presence(table, state, self._shown, retry_s=retry_s, clock=clock)
+        self._presence = Presence(table, state, self._own_row, retry_s=retry_s, clock=clock)
         self._kcl = _kcl_watch(worker_id, table, options, clock)
         self._sight = SeenTables(
             state, table, streams=parts.keys(), scan_interval_s=self._times.scan_interval_s, clock=clock, kcl=self._kcl
         )
         self._shards = ShardLeases(
-            table, parts, options.starting_position, retry_s=retry_s, changed=self._rescan, owned=self._owned
+            table, parts, options.starting_position, retry_s=retry_s, changed=self._rescan, owned=self._owned_leases
         )
-        self._ahead = ReadingAhead(parts, options, chores, on_event=on_event, handle=self._handle_between_rounds)
+        self._reading_ahead = ReadingAhead(
+            parts, options, chores, on_event=on_event, handle=self._handle_between_rounds
+        )
         self._holding = HeldLeases(
             state,
             readers=readers,
-            ahead=self._ahead,
+            ahead=self._reading_ahead,
             sight=self._sight,
             shards=self._shards,
             chores=chores,
@@ -105,7 +107,7 @@ class Worker:
         )
         self.held = self._holding.held
 
-    def _shown(self, now_s: float, counter: int) -> WorkerRow:
+    def _own_row(self, now_s: float, counter: int) -> WorkerRow:
         """Return the worker's own row as it is written now, with what those want to know that look from outside."""
         service_s = next(iter(self._parts.values())).stream.now_s
         row = self._state.row(now_s, counter)
@@ -120,21 +122,21 @@ class Worker:
         An error that ends the reading of a shard is raised here too, once all other shards are handed over.
         """
         try:
-            if await self._begun():
+            if await self._begin():
                 await self._share()
         finally:
-            self._over.set()
+            self._end_event.set()
             await self._chores.end()
-            await self._ahead.close()
+            await self._reading_ahead.close()
             if self._letters is not None:
                 await self._letters.close()
-            if self._stopped.is_set():
+            if self._stop_event.is_set():
                 with contextlib.suppress(ShardwayError):  # The others find out what is left in the table.
                     await self._leave()
         if self._failure is not None:
             raise self._failure
 
-    async def _begun(self) -> bool:
+    async def _begin(self) -> bool:
         """Make sure that tables and streams are there and fit each other. False: this worker is to leave before they
         were.
 
@@ -190,7 +192,7 @@ class Worker:
             if announcing.done():
                 await announcing  # A worker that the others cannot see must hold no lease.
             await wait_set(self._look_now, 0.01)
-        while not self._stopped.is_set():
+        while not self._stop_event.is_set():
             if announcing.done():
                 await announcing
             self._look_now.clear()
@@ -214,7 +216,7 @@ class Worker:
     async def stop(self) -> None:
         """Hand over everything, and leave: `run` ends when the worker holds nothing any more."""
         self._handle_between_rounds(events.LeaveAsked())
-        await self._over.wait()
+        await self._end_event.wait()
 
     def leases(self) -> Collection[LeaseRow]:
         """Return the leases of all shards of the worker's streams, as they were read last."""
@@ -260,7 +262,7 @@ class Worker:
             return True
         await self._do(slow)
         if self._state.is_done:
-            self._stopped.set()
+            self._stop_event.set()
         return self._state.looks_often
 
     async def _look(self) -> list[str]:
@@ -314,7 +316,7 @@ class Worker:
         self._sight.forget_scan()
         self._look_now.set()
 
-    def _owned(self) -> set[str]:
+    def _owned_leases(self) -> set[str]:
         """Return the leases that this worker holds, and that living workers say they hold; and rows that cannot be
         read.
         """
@@ -361,11 +363,11 @@ class Worker:
             case actions.Take():
                 self._take(action)
             case actions.Follow(key, checkpoint):
-                self._ahead.follow(key, checkpoint)
+                self._reading_ahead.follow(key, checkpoint)
             case actions.Discard(key):
-                self._ahead.discard(key)
+                self._reading_ahead.discard(key)
             case actions.ReadAhead(key):
-                self._ahead.expect(self._sight.leases[key])
+                self._reading_ahead.expect(self._sight.leases[key])
             case actions.Deliver(key):
                 self._on_reader(self.held[key].reader)
             case actions.Measure():
@@ -432,7 +434,7 @@ class Worker:
         row = await self._sight.get(key)
         side = self._state.receiving.get(key)
         if row is not None and not row.ended and side is not None and side.state is ReceiverState.WARMING:
-            self._ahead.come(row)
+            self._reading_ahead.come(row)
 
     async def _look_at(self, key: str) -> list[actions.TableCall]:
         sight = self._sight

@@ -107,14 +107,14 @@ class TestConsumer(Consumer[Any]):
         self._skip_waits = skip_waits
         self._starting_position = starting_position
         self._time: PassingTime | None = None
-        self._ending: asyncio.Task[None] | None = None
+        self._end_task: asyncio.Task[None] | None = None
         self._ended_by: list[BaseException] = []
-        self._other: Consumer[bytes] | None = None
+        self._other_consumer: Consumer[bytes] | None = None
         self._readers = Readers()
         super().__init__(
             self.stream.source(),
             worker_id=worker_id,
-            on_event=self._heard,
+            on_event=self._hear,
             rng=rng or random.Random(0),
             application=application,
             **self._at_test_pace(leases, options),
@@ -147,13 +147,13 @@ class TestConsumer(Consumer[Any]):
         """Have another worker take a shard's lease, as from one that fell silent. This returns when the consumer has
         noticed, which takes up to half of the failover time: that much time passes.
         """
-        reader = self._held(shard)
+        reader = self._held_reader(shard)
         while True:
             row = await self.lease_table.get(reader.shard_id)
             assert row is not None
             if isinstance(await self.lease_table.write(writes.take(row, THIEF)), Done):
                 break
-        await self._until(lambda: reader.is_over, f"{reader.shard_id} to be lost")
+        await self._pass_until(lambda: reader.is_over, f"{reader.shard_id} to be lost")
         self._whereabouts.lost.add(reader.shard_id)
 
     async def hand_over(self, shard: str | None = None) -> None:
@@ -161,21 +161,21 @@ class TestConsumer(Consumer[Any]):
         is in flight is settled by then, or the drain's deadline has passed. The other one settles nothing, so all comes
         back with `get_back`.
         """
-        reader = self._held(shard)
-        if self._other is None:
-            self._other = Consumer(
+        reader = self._held_reader(shard)
+        if self._other_consumer is None:
+            self._other_consumer = Consumer(
                 self.stream.source(),
                 application=self.application,
                 worker_id=OTHER,
                 rng=random.Random(1),
                 **self.options.arguments(),
             )
-            await self._other.start()
+            await self._other_consumer.start()
         self._whereabouts.other.add(reader.shard_id)
-        await self._until(
+        await self._pass_until(
             lambda: self._progress.owner(reader.shard_id) == OTHER, f"{reader.shard_id} to be handed over"
         )
-        await self._until(lambda: reader.is_over, f"{reader.shard_id} to be let go")
+        await self._pass_until(lambda: reader.is_over, f"{reader.shard_id} to be let go")
 
     async def get_back(self, shard: str) -> None:
         """Have a shard again that was lost or handed over. This returns when the consumer holds it; that is after the
@@ -183,13 +183,13 @@ class TestConsumer(Consumer[Any]):
         """
         self._whereabouts.lost.discard(shard)
         self._whereabouts.other.discard(shard)
-        await self._until(
+        await self._pass_until(
             lambda: any(one.shard_id == shard for one in self._session.turns.held), f"{shard} to come back"
         )
 
     async def pass_time(self, seconds: float) -> None:
         """Let time pass without waiting: for this consumer and its stream, and for all else on this event loop."""
-        await self._passing().pass_time(seconds)
+        await self._passing_time().pass_time(seconds)
 
     async def settled(self, timeout_s: float | None = None) -> None:
         """Wait until all that was fed is settled, skipped or dead-lettered, but for what is elsewhere; and
@@ -249,7 +249,7 @@ class TestConsumer(Consumer[Any]):
         self._time = passing_time()
         await super().start()
         if self._ends:
-            self._ending = spawn(self._close_when_settled(), self._ended_by.append)
+            self._end_task = spawn(self._close_when_settled(), self._ended_by.append)
 
     async def close(self) -> None:
         """See `Consumer.close`. A handler that has records gets a second of real time to settle them; then the test's
@@ -259,14 +259,14 @@ class TestConsumer(Consumer[Any]):
         try:
             await asyncio.wait((closing,), timeout=CLOSE_S)
             while not closing.done():
-                await self._passing().step()
+                await self._passing_time().step()
             closing.result()
         finally:
             if not closing.done():
                 await give_up(closing)
-        if self._other is not None:
+        if self._other_consumer is not None:
             self._whereabouts.other.clear()
-            await self._other.close()
+            await self._other_consumer.close()
 
     async def __aenter__(self) -> TestConsumer:
         await super().__aenter__()
@@ -280,8 +280,8 @@ class TestConsumer(Consumer[Any]):
             raise unsettled
 
     async def end(self) -> BaseException | None:
-        """Close, and return the UnsettledError for which the consumer has closed by itself, if it has."""
-        ending = self._ending
+        """Close, and return the UnsettledError that made the consumer close by itself, if it did."""
+        ending = self._end_task
         if ending is not None and not ending.done():
             if not self._session.closing.is_begun:
                 ending.cancel()
@@ -309,9 +309,9 @@ class TestConsumer(Consumer[Any]):
                 failures = [event for event in self.events if isinstance(event, BatchFailed)]
                 raise UnsettledError(self._progress.complaint(patience_s, failures)) from self._readers.error
             if self._skip_waits:
-                await self._passing().step()
+                await self._passing_time().step()
             else:
-                await self._passing().moment()
+                await self._passing_time().moment()
 
     # --- parts ----------------------------------------------------------------------------------
 
@@ -338,12 +338,12 @@ class TestConsumer(Consumer[Any]):
                 await written
         self.dead_letters.append(letter)
 
-    def _heard(self, event: Any) -> None:
+    def _hear(self, event: Any) -> None:
         self.events.append(event)
         if self._tell_user is not None:
             self._tell_user(event)
 
-    def _held(self, shard: str | None) -> ShardReader:
+    def _held_reader(self, shard: str | None) -> ShardReader:
         held = list(self._session.turns.held)
         if shard is None and len(held) == 1:
             return held[0]
@@ -353,15 +353,15 @@ class TestConsumer(Consumer[Any]):
         what = "say which shard" if shard is None else f"{shard} is not held"
         raise ValueError(f"{what}; held are {', '.join(one.shard_id for one in held) or 'none'}")
 
-    def _passing(self) -> PassingTime:
+    def _passing_time(self) -> PassingTime:
         if self._time is None:
             raise RuntimeError("the consumer is not started: use it in an async with statement")
         return self._time
 
-    async def _until(self, condition: Callable[[], bool], what: str) -> None:
+    async def _pass_until(self, condition: Callable[[], bool], what: str) -> None:
         """Let time pass until a condition holds."""
         since_s = time.monotonic()
         while not condition():
             if time.monotonic() - since_s > self._patience_s:
                 raise TimeoutError(f"waited for {what}, and nothing came")
-            await self._passing().step()
+            await self._passing_time().step()

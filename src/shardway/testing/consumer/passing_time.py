@@ -7,7 +7,7 @@ import weakref
 from typing import Any
 
 RESTS_MAX = 10_000
-"""The number of turns of the loop that are given to what is ready, before time goes on all the same."""
+"""The number of turns of the loop that are given to what is ready, before time passes in any case."""
 VIRTUAL_STEP_S = 0.05
 MOMENT_S = 0.002
 VIRTUAL_MOMENT_S = 0.25
@@ -76,13 +76,13 @@ def _is_of_asyncio(loop: asyncio.AbstractEventLoop) -> bool:
     return isinstance(loop, asyncio.BaseEventLoop)
 
 
-_ON: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, PassingTime] = weakref.WeakKeyDictionary()
+_TIMES: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, PassingTime] = weakref.WeakKeyDictionary()
 
 
 def passing_time() -> PassingTime:
     """Return the passing time of the running loop, which is made once for each loop."""
     loop = asyncio.get_running_loop()
-    found = _ON.get(loop)
+    found = _TIMES.get(loop)
     if found is None:
-        found = _ON[loop] = PassingTime(loop)
+        found = _TIMES[loop] = PassingTime(loop)
     return found

@@ -58,9 +58,9 @@ class Progress:
         self._stream = stream
         self._table = table
         self._readers = readers
-        self._held = held
+        self._held_readers = held
         self._is_prompt = isinstance(checkpoints.cadence, Prompt)
-        self._seen: tuple[int, dict[str, Position]] = (-1, {})
+        self._seen_positions: tuple[int, dict[str, Position]] = (-1, {})
 
     def owner(self, shard: str) -> str | None:
         """Return the owner of a shard's lease."""
@@ -77,22 +77,22 @@ class Progress:
 
     def not_checkpointed(self) -> list[Record]:
         """Return the records that lie behind no stored checkpoint."""
-        return self._beyond({row.key: row.checkpoint for row in self._table.rows()})
+        return self._records_beyond({row.key: row.checkpoint for row in self._table.rows()})
 
     def left(self, elsewhere: set[str]) -> dict[str, Checkpoint | None]:
         """Return the shards that have records which are not settled, and how far they are; but for those elsewhere."""
-        if self._seen[0] != self._stream.changes:
-            self._seen = (self._stream.changes, self._stream.ends())
+        if self._seen_positions[0] != self._stream.changes:
+            self._seen_positions = (self._stream.changes, self._stream.ends())
         safe = self._safe()
         return {
             shard: safe.get(shard)
-            for shard, end in self._seen[1].items()
+            for shard, end in self._seen_positions[1].items()
             if shard not in elsewhere and not _covers(safe.get(shard), end)
         }
 
     def complaint(self, patience_s: float, failures: Sequence[BatchFailed]) -> str:
         """Return what is not settled, why that may be, and what the test can do."""
-        unsettled = self._beyond(self._safe())
+        unsettled = self._records_beyond(self._safe())
         shown = ", ".join(
             f"{one.shard_id} {one.sequence_number}/{one.sub_sequence_number}" for one in unsettled[:5]
         ) + (", ..." if len(unsettled) > 5 else "")
@@ -109,13 +109,13 @@ class Progress:
             "`settle_through`. What waits for another try needs time: pass_time(), or skip_waits=True."
         )
 
-    def _beyond(self, checkpoints: dict[str, Checkpoint]) -> list[Record]:
+    def _records_beyond(self, checkpoints: dict[str, Checkpoint]) -> list[Record]:
         return [one for one in self._stream.records() if not _covers(checkpoints.get(one.shard_id), _position(one))]
 
     def _safe(self) -> dict[str, Checkpoint]:
         """Return how far each shard is settled, and stored too if that happens at once."""
         found = {row.key: row.checkpoint for row in self._table.rows()}
-        for reader in self._held():
+        for reader in self._held_readers():
             stored, settled = found.get(reader.shard_id), reader.ledger.progress.safe
             is_stored_at_once = self._is_prompt and reader.checkpointing.pending is None
             found[reader.shard_id] = min(settled, stored) if is_stored_at_once and stored is not None else settled

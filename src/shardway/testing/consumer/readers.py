@@ -26,16 +26,16 @@ class Readers:
         return self._errors[-1] if self._errors else None
 
     def watch(self, reader: ShardReader) -> None:
-        """Keep a reader, and hear of the errors for which its batches fail."""
+        """Keep a reader, and hear of the errors that make its batches fail."""
         take = reader.delivery.take
 
-        def taken(records_max: int | None = None) -> Batch[Any] | None:
+        def take_batch(records_max: int | None = None) -> Batch[Any] | None:
             batch = take(records_max)
             if batch is not None:
                 batch.__class__ = self._batch_class
             return batch
 
-        reader.delivery.take = taken  # type: ignore[method-assign]
+        reader.delivery.take = take_batch  # type: ignore[method-assign]
         self.newest[reader.shard_id] = reader
 
 

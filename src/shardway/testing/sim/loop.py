@@ -58,9 +58,9 @@ class VirtualLoop(LoopOptions, NoOutside):
         self._frozen = False
         self._suspended_s: float | None = None
         self._slept_s = 0.0
-        self._turning = False
+        self._is_turning = False
         self._stopping = False
-        self._running = False
+        self._is_under_way = False
         self._closed = False
         self._generators: weakref.WeakSet[AsyncGenerator[Any, Any]] = weakref.WeakSet()
 
@@ -71,7 +71,7 @@ class VirtualLoop(LoopOptions, NoOutside):
         return self.offset_s + self.rate * self.virtual.now_s
 
     def slept_s(self) -> float:
-        """Return the seconds for which the clock stood still, as that of a machine does that is suspended."""
+        """Return how many seconds the clock stood still, as it does in a suspended machine."""
         return self._slept_s
 
     def freeze(self, *, suspended: bool = False) -> None:
@@ -110,14 +110,14 @@ class VirtualLoop(LoopOptions, NoOutside):
         self._check_closed()
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
-        if not self._turning:
+        if not self._is_turning:
             self._arm()
         return handle
 
     def call_soon_threadsafe(
         self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
-        if threading.current_thread() is not threading.main_thread() and not self._turning:
+        if threading.current_thread() is not threading.main_thread() and not self._is_turning:
             raise RealInputOutputError("a virtual loop takes no calls from other threads: their times are real")
         return self.call_soon(callback, *args, context=context)
 
@@ -133,7 +133,7 @@ class VirtualLoop(LoopOptions, NoOutside):
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         self._timers_asked += 1
         heapq.heappush(self._timers, (when, self._timers_asked, handle))
-        if not self._turning:
+        if not self._is_turning:
             self._arm()
         return handle
 
@@ -170,7 +170,7 @@ class VirtualLoop(LoopOptions, NoOutside):
             raise RuntimeError("a virtual loop cannot run inside of a running loop")
         ready, timers = self._ready, self._timers
         hooks = sys.get_asyncgen_hooks()
-        self._turning = True
+        self._is_turning = True
         events._set_running_loop(self)
         sys.set_asyncgen_hooks(firstiter=self._generators.add, finalizer=self._finalize)
         done = 0
@@ -195,7 +195,7 @@ class VirtualLoop(LoopOptions, NoOutside):
         finally:
             events._set_running_loop(None)
             sys.set_asyncgen_hooks(*hooks)
-            self._turning = False
+            self._is_turning = False
             self._arm()
 
     def _is_frozen(self) -> bool:
@@ -212,15 +212,15 @@ class VirtualLoop(LoopOptions, NoOutside):
     def run_forever(self) -> None:
         """Run until `stop`. Other loops on the same time run along."""
         self._check_closed()
-        if self._running or events._get_running_loop() is not None:
+        if self._is_under_way or events._get_running_loop() is not None:
             raise RuntimeError("an event loop is running already")
-        self._running, self._stopping = True, False
+        self._is_under_way, self._stopping = True, False
         try:
             while not self._stopping:
                 if not self.virtual.step():
                     raise DeadlockError(f"at {self.time():.6f} s everything waits for what will never come")
         finally:
-            self._running = self._stopping = False
+            self._is_under_way = self._stopping = False
 
     def run_until_complete(self, future: Generator[Any, None, Any] | Awaitable[Any]) -> Any:
         self._check_closed()
@@ -244,14 +244,14 @@ class VirtualLoop(LoopOptions, NoOutside):
         self._stopping = True
 
     def is_running(self) -> bool:
-        return self._running or self._turning
+        return self._is_under_way or self._is_turning
 
     def is_closed(self) -> bool:
         return self._closed
 
     def close(self) -> None:
         """Close the loop: what is still to be done is dropped."""
-        if self._turning:
+        if self._is_turning:
             raise RuntimeError("a running loop cannot be closed")
         self._closed = True
         self._ready.clear()

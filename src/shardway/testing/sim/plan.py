@@ -87,7 +87,7 @@ class Noise(Fault):
     twice: float = 0.0
     """The chance that something on the way sends a call again."""
     slower: float = 1.0
-    """The factor by which the usual delay is multiplied."""
+    """The usual delay is multiplied by this factor."""
     stale_s: float = 0.0
     """The greatest age, in seconds, of rows in a read that is not consistent."""
     frozen: bool = False
@@ -179,16 +179,16 @@ class FaultPlan:
     start: str = "TRIM_HORIZON"
     """The workers' starting position: TRIM_HORIZON, LATEST or AT_TIMESTAMP."""
     before_s: float = 0.0
-    """Seconds for which the stream is written to before the first workers start."""
+    """How many seconds the stream is written to before the first workers start."""
     since_s: float = 0.0
     """The time of AT_TIMESTAMP, in seconds after the stream was made."""
     foreign_leases: bool = False
     """True: another program has made the leases before, without the time at which they begin, as KCL workers do."""
     records_per_s: float = 8.0
     aggregates: bool = False
-    """True: some records are KPL aggregates, of which each user record is settled for itself."""
+    """True: some records are KPL aggregates, and each of their user records is settled for itself."""
     drift: float = 0.0
-    """The largest part by which workers' clocks run faster or slower."""
+    """How much faster or slower workers' clocks run at most, as a part."""
     limits: bool = False
     """True: the per-shard limits of the service hold."""
     fan_out: bool = False
@@ -199,7 +199,7 @@ class FaultPlan:
     failing: float = 0.0
     """The chance that a handler fails."""
     streams: int = 1
-    """The number of streams that the shards are spread over, all of which each worker reads."""
+    """The number of streams that the shards are spread over. Each worker reads all of them."""
     keys: int = 0
     """The number of partition keys of records; 0: they have one key, and chance says which shard they go to."""
     bad: float = 0.0
@@ -215,7 +215,7 @@ class FaultPlan:
     gives_up_after_s: float | None = None
     """Seconds after which a shard whose handlers only fail is given up; None: it is not."""
     cool_down_s: float = 8.0
-    """Seconds for which the worker that gave a shard up leaves it alone."""
+    """How many seconds the worker that gave a shard up leaves it alone."""
     stall_s: float = 0.0
     """Seconds after which records that are not settled are delivered again; 0: they are not."""
     program: str = "batches"
@@ -452,7 +452,7 @@ def _noise(rng: random.Random, at_s: float, worker: int) -> list[Fault]:
     ]
 
 
-def _stale(rng: random.Random, at_s: float, worker: int) -> list[Fault]:  # noqa: ARG001 - one signature in the table
+def _stale_reads(rng: random.Random, at_s: float, worker: int) -> list[Fault]:  # noqa: ARG001 - one signature in the table
     lasts_s, stale_s, frozen = rng.uniform(10.0, 60.0), rng.choice([0.5, 2.0, 8.0]), rng.random() < 0.5
     services = (Service.TABLE, Service.WORKERS)
     return [Noise(at_s=at_s, service=one, lasts_s=lasts_s, stale_s=stale_s, frozen=frozen) for one in services]
@@ -472,7 +472,7 @@ _KINDS = {
     "cut from stream": _cut_from_stream,
     "cut from table": _cut_from_table,
     "noise": _noise,
-    "stale": _stale,
+    "stale": _stale_reads,
     "jump": _jump,
     "slow": _slow,
 }

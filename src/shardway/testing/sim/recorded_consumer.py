@@ -36,7 +36,7 @@ class SimulatedConsumer(Consumer[Any]):
         process, driver, delivery = self._process, reader.driver, reader.delivery
         take, heard, take_back = delivery.take, driver.hear, delivery.take_back
 
-        def recorded(*arguments: Any, **options: Any) -> Batch[Any] | None:
+        def take_recorded(*arguments: Any, **options: Any) -> Batch[Any] | None:
             batch = take(*arguments, **options)
             if batch is not None and process.alive:
                 by_key = isinstance(reader.ledger.policy.order, ByKey)
@@ -45,7 +45,7 @@ class SimulatedConsumer(Consumer[Any]):
                 batch.__class__ = process.batch_class
             return batch
 
-        def told(command: tenure_commands.Command) -> None:
+        def hear_command(command: tenure_commands.Command) -> None:
             if isinstance(command, tenure_commands.LeaseLost) and command.why is Loss.TAKEN and process.alive:
                 process.history.lease_lost(process.name, process.worker_id, process.key_of(reader), reader.token)
             heard(command)
@@ -56,8 +56,8 @@ class SimulatedConsumer(Consumer[Any]):
             take_back()
 
         delivery.take_back = taken_back  # type: ignore[method-assign]
-        delivery.take = recorded  # type: ignore[method-assign]
-        driver.hear = told  # type: ignore[method-assign]
+        delivery.take = take_recorded  # type: ignore[method-assign]
+        driver.hear = hear_command  # type: ignore[method-assign]
 
 
 def positions_of(batch: Batch[Any], indices: Sequence[int]) -> list[Position]:
@@ -104,12 +104,12 @@ def recorded_batches(process: Process) -> type[Batch[Any]]:
                 process.history.put_off(process.name, process.key_of(self), self.token, positions, parts)
             return super().nack(*indices, delay_s=delay_s)
 
-        def _left(self, indices: Sequence[int] | None = None) -> bool:
+        def _settle_rest(self, indices: Sequence[int] | None = None) -> bool:
             places = self._delivery.places
             left = range(len(places)) if indices is None else indices
             kept = set(self._ledger._book.not_put_off(self._delivery.ticket, [places[index] for index in left]))
             done = [index for index in left if places[index] in kept]
-            counts = super()._left(indices)
+            counts = super()._settle_rest(indices)
             return tell(self, positions_of(self, done), counts, _parts(self, done)) if done else counts
 
         def settle_through(self, record: Any) -> bool:

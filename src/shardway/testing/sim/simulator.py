@@ -385,10 +385,10 @@ class Simulator:
             case SlowHandler():
                 process.slow_s = fault.handle_s
 
-                def quick() -> None:
+                def end_slowness() -> None:
                     process.slow_s = None
 
-                self.time.after(fault.lasts_s, quick)
+                self.time.after(fault.lasts_s, end_slowness)
             case Failing():
                 process.broken = True
 
@@ -418,7 +418,7 @@ def _options(plan: FaultPlan) -> ConsumerOptions:
         retry = replace(retry, give_up_after_s=plan.gives_up_after_s, cool_down_s=plan.cool_down_s)
     if plan.bad or plan.parts or plan.gives_up_after_s is not None:  # what fails by chance is no record's fault
         retry = replace(retry, transient=(HandlerError,), failures_max=2, cap_s=2.0)
-        more |= {"dead_letters": DeadLettersTo(_kept), "retry": retry}
+        more |= {"dead_letters": DeadLettersTo(_drop_letter), "retry": retry}
     if plan.window_s:
         more["deduplicate"] = Deduplicate(
             key=lambda record: record.data, window_s=plan.window_s, wait=plan.window_waits
@@ -436,7 +436,7 @@ def _start(plan: FaultPlan) -> StartingPosition:
     return StartingPosition.LATEST if plan.start == "LATEST" else StartingPosition.TRIM_HORIZON
 
 
-def _kept(letter: object) -> None:
+def _drop_letter(letter: object) -> None:
     """Do nothing with a dead letter: the history keeps it."""
 
 

@@ -38,14 +38,14 @@ class VirtualTime:
         self.now_s = now_s
         self.steps_max = steps_max
         self._due: list[tuple[float, int, Moment]] = []
-        self._asked = 0
+        self._asked_count = 0
         self._steps = 0
 
     def at(self, when_s: float, call: Callable[[], object]) -> Moment:
         """Have ``call`` made at this time, or now if that is past."""
         moment = Moment(max(when_s, self.now_s), call)
-        self._asked += 1
-        heapq.heappush(self._due, (moment.when_s, self._asked, moment))
+        self._asked_count += 1
+        heapq.heappush(self._due, (moment.when_s, self._asked_count, moment))
         return moment
 
     def after(self, delay_s: float, call: Callable[[], object]) -> Moment:

@@ -69,13 +69,13 @@ class StreamControls:
 
     def shards(self) -> list[str]:
         """Return the ids of the shards that are open, in the order of their hash ranges."""
-        return [one["ShardId"] for one in sorted(self._listed(), key=_first) if _is_open(one)]
+        return [one["ShardId"] for one in sorted(self._list_shards(), key=_first_hash_key) if _is_open(one)]
 
     def split(self, shard: str | None = None) -> list[str]:
         """End a shard (the only one, or this one), which goes on as two. Return the ids of these."""
         ended = self._shard(shard)
         before = self.shards()
-        first, last = _first(ended), int(ended["HashKeyRange"]["EndingHashKey"])
+        first, last = _first_hash_key(ended), int(ended["HashKeyRange"]["EndingHashKey"])
         self._call("SplitShard", ShardToSplit=ended["ShardId"], NewStartingHashKey=str(first + (last - first) // 2 + 1))
         return [one for one in self.shards() if one not in before]
 
@@ -88,7 +88,7 @@ class StreamControls:
     def records(self) -> list[Record]:
         """Return all that is in the stream, also out of aggregates; shard by shard, each in its order."""
         found: list[Record] = []
-        for shard in self._listed():
+        for shard in self._list_shards():
             begin = self._ask(
                 "GetShardIterator",
                 {"StreamName": self.name, "ShardId": shard["ShardId"], "ShardIteratorType": "TRIM_HORIZON"},
@@ -102,7 +102,7 @@ class StreamControls:
         return found
 
     def _shard(self, shard_id: str | None) -> Any:
-        listed = [one for one in self._listed() if _is_open(one)]
+        listed = [one for one in self._list_shards() if _is_open(one)]
         if shard_id is None and len(listed) == 1:
             return listed[0]
         for one in listed:
@@ -112,7 +112,7 @@ class StreamControls:
         what = "say which shard" if shard_id is None else f"there is no open shard {shard_id}"
         raise ValueError(f"{self.name}: {what}; open are {open_ids}")
 
-    def _listed(self) -> list[Any]:
+    def _list_shards(self) -> list[Any]:
         listed: list[Any] = self._call("ListShards")["Shards"]
         return listed
 
@@ -120,7 +120,7 @@ class StreamControls:
         return self._ask(operation, {"StreamName": self.name, **request})
 
 
-def _first(shard: Any) -> int:
+def _first_hash_key(shard: Any) -> int:
     return int(shard["HashKeyRange"]["StartingHashKey"])
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from shardway.core.log.pages import ReadPage
 
 EMPTY_READ_S = 5.0
-"""Seconds that a read waits where nothing is: well within the five minutes for which an iterator is good."""
+"""Seconds that a read waits where nothing is: well within the five minutes that an iterator is good."""
 
 
 class MemoryStream(StreamControls):
@@ -33,12 +33,12 @@ class MemoryStream(StreamControls):
     def __init__(self, name: str = "orders", *, shards: int = 1, seed: int = 0) -> None:
         super().__init__(name, self._answer)
         self.model = KinesisModel(clock=self.now_s, rng=random.Random(seed), limits=Limits(per_shard=False))
-        self._began: tuple[float, float] | None = None
+        self._begin: tuple[float, float] | None = None
         self._last_s = time.time()
         self._call("CreateStream", ShardCount=shards)
         self.changes = 0
         """A count that grows with all that is done to the stream."""
-        self._waiting: set[asyncio.Event] = set()
+        self._waiting_events: set[asyncio.Event] = set()
 
     def source(self) -> KinesisSource:
         """Return the stream as a consumer reads it."""
@@ -47,11 +47,11 @@ class MemoryStream(StreamControls):
     async def changed(self, seconds_max: float) -> None:
         """Wait until something is done to the stream, or for ``seconds_max``."""
         event = asyncio.Event()
-        self._waiting.add(event)
+        self._waiting_events.add(event)
         try:
             await wait_set(event, seconds_max)
         finally:
-            self._waiting.discard(event)
+            self._waiting_events.discard(event)
 
     def ends(self) -> dict[str, Position]:
         """Return the position of the last record of each shard that has one."""
@@ -63,7 +63,7 @@ class MemoryStream(StreamControls):
         answer = self.model.handle(operation, json.dumps(request).encode())
         if operation in ("PutRecords", "SplitShard", "MergeShards"):
             self.changes += 1
-            for event in self._waiting:
+            for event in self._waiting_events:
                 event.set()
         return json.loads(answer) if answer else None
 
@@ -74,10 +74,10 @@ class MemoryStream(StreamControls):
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            return self._last_s if self._began else time.time()
-        if self._began is None:
-            self._began = (time.time(), loop.time())
-        self._last_s = max(self._last_s, self._began[0] + loop.time() - self._began[1])
+            return self._last_s if self._begin else time.time()
+        if self._begin is None:
+            self._begin = (time.time(), loop.time())
+        self._last_s = max(self._last_s, self._begin[0] + loop.time() - self._begin[1])
         return self._last_s
 
 

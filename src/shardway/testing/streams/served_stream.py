@@ -32,7 +32,7 @@ class ServedStream(StreamControls):
 
     @property
     def connection(self) -> ConnectionOptions:
-        """The connection by which producers and consumers reach the stream, without the environment."""
+        """The connection that leads producers and consumers to the stream, without the environment."""
         return ConnectionOptions(
             endpoint_url=self.local.endpoint_url,
             region=self.local.region,

@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 REPORT_INTERVAL_S = 30.0
 """The time between two writes of a worker's metrics row, by default (``workerMetricsReporterFreqInMillis``)."""
 CLOCKS_APART_MAX_S = 300.0
-"""The most by which another machine's clock is believed to be off, when a metrics row is seen for the first time."""
+"""How wrong another machine's clock is believed to be at most, when a metrics row is seen for the first time."""
 
 _BECOMES_3X = "CLIENT_VERSION_UPGRADE_FROM_2X"
 _TAKES_FOR_ITSELF = frozenset({"CLIENT_VERSION_INIT", "CLIENT_VERSION_2X", _BECOMES_3X})
-_MOVED = "TABLE_MIGRATION_STATUS_COMPLETE"
+_MIGRATION_DONE = "TABLE_MIGRATION_STATUS_COMPLETE"
 
 _NOBODY: Mapping[str, int] = MappingProxyType({})
 
 
 class Fleet(StrEnum):
-    """The kind of fleet, which decides by which rules leases are assigned."""
+    """The kind of fleet, which decides the rules that assign leases."""
 
     ALONE = "alone"
     KCL2 = "kcl 2.x"
@@ -95,8 +95,8 @@ class FleetWatch:
         self._stale_s = 2 * report_interval_s
         self._missed_s = min(self._stale_s, report_interval_s + failover_s)
         self.is_asleep = False
-        """True in a fleet that has no leader, and of which no lease moves: only metrics rows show whether it lives."""
-        self._seen: dict[str, tuple[int, float]] = {}  # Each worker's last update, and when first seen here.
+        """True in a fleet without a leader, while none of its leases moves: only metrics rows show whether it lives."""
+        self._seen_updates: dict[str, tuple[int, float]] = {}  # Each worker's last update, and when first seen here.
 
     def look(
         self,
@@ -128,7 +128,7 @@ class FleetWatch:
         }
         has_leader = any(rows.has_leader for rows in places.values())
         silent_max_s = self._stale_s if has_leader else self._missed_s
-        reporting = self._reporting(now_s, now_epoch_s, places.values(), shardway_workers, silent_max_s)
+        reporting = self._has_reports(now_s, now_epoch_s, places.values(), shardway_workers, silent_max_s)
         self.is_asleep = bool(modes) and reporting and not has_leader and not strangers
         if modes and not _TAKES_FOR_ITSELF.issuperset(modes.values()) and (strangers or reporting):
             # A mode that this version does not know counts as the 3.x too: a worker that takes nothing does no harm.
@@ -139,7 +139,7 @@ class FleetWatch:
         becoming = modes.get(Place.OWN_TABLES) == _BECOMES_3X
         return Finding(Fleet.KCL2, (Place.OWN_TABLES,) if becoming else ())
 
-    def _reporting(
+    def _has_reports(
         self,
         now_s: float,
         now_epoch_s: float,
@@ -153,16 +153,16 @@ class FleetWatch:
             for worker, at in rows.updated_epoch_s.items():
                 if worker not in shardway_workers:
                     updated[worker] = max(at, updated.get(worker, at))
-        before, self._seen = self._seen, {}
+        before, self._seen_updates = self._seen_updates, {}
         for worker, at in updated.items():
             last = before.get(worker)
             if last is None and at < now_epoch_s - self._stale_s - CLOCKS_APART_MAX_S:
                 last = (at, now_s - self._stale_s - 1)
-            self._seen[worker] = last if last is not None and last[0] == at else (at, now_s)
-        return any(now_s - since_s <= silent_max_s for _, since_s in self._seen.values())
+            self._seen_updates[worker] = last if last is not None and last[0] == at else (at, now_s)
+        return any(now_s - since_s <= silent_max_s for _, since_s in self._seen_updates.values())
 
 
 def _current(modes: Mapping[Place, str], places: Mapping[Place, Coordination]) -> tuple[Place, ...]:
-    if any(rows.table_migration == _MOVED for rows in places.values()):
+    if any(rows.table_migration == _MIGRATION_DONE for rows in places.values()):
         return (Place.LEASE_TABLE,)
     return tuple(place for place in Place if place in modes)

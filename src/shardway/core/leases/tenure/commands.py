@@ -88,7 +88,7 @@ class TenureEnded:
 
 
 Departure: TypeAlias = HandoffAsked | TenureEnded | LeaseLost
-"""The commands by which the lease is to go, has gone, or is lost."""
+"""The commands that say that the lease is to go, has gone, or is lost."""
 Command: TypeAlias = (
     SendWrite | TenureBegan | FenceFell | FenceLifted | CheckpointStored | PendingStored | TakeFailed | Departure
 )

@@ -379,7 +379,7 @@ def _ignore(tenure: Tenure, event: events.Event, now_s: float) -> Result:
     return tenure, ()
 
 
-_HOLDING: dict[type[Any], Rule] = {
+_HOLDING_RULES: dict[type[Any], Rule] = {
     events.TimerFired: _look_at_time,
     events.WriteAnswered: _answer_write,
     events.WorkerRowConfirmed: _confirm_worker_row,
@@ -392,18 +392,18 @@ _HOLDING: dict[type[Any], Rule] = {
 }
 _RULES: dict[State, dict[type[Any], Rule]] = {
     # Nothing was delivered yet, so nothing can be settled.
-    State.CLAIMING: _HOLDING
+    State.CLAIMING: _HOLDING_RULES
     | {events.LeaseSeen: _ignore, events.StoreCheckpoint: _ignore, events.StorePending: _ignore},
-    State.HELD: _HOLDING,
-    State.FENCED: _HOLDING,
-    State.ENDING: _HOLDING
+    State.HELD: _HOLDING_RULES,
+    State.FENCED: _HOLDING_RULES,
+    State.ENDING: _HOLDING_RULES
     | {
         events.LeaseSeen: _ignore,
         events.StoreCheckpoint: _store_with_last_write,
         events.StorePending: _ignore,
         events.EndTenure: _ignore,
     },
-    State.OVER: dict.fromkeys(_HOLDING, _ignore),
+    State.OVER: dict.fromkeys(_HOLDING_RULES, _ignore),
 }
 TABLE: Mapping[tuple[State, type[Any]], Rule] = {
     (state, event): rule for state, rules in _RULES.items() for event, rule in rules.items()

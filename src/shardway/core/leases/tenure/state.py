@@ -32,7 +32,7 @@ class State(StrEnum):
 
 
 class Loss(StrEnum):
-    """The reasons for which a lease was lost."""
+    """Why a lease was lost."""
 
     TAKEN = "taken"
     """Another worker has the lease."""
@@ -76,7 +76,7 @@ class WantedWrites:
     """The process of that worker's name that gets the lease."""
 
 
-_NOTHING = WantedWrites()
+_NO_WRITES = WantedWrites()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Tenure:
     token: int = 0
     """The token of the tenure; 0 until it has begun."""
     sent: PendingWrite | None = None
-    wish: WantedWrites = _NOTHING
+    wish: WantedWrites = _NO_WRITES
 
     @property
     def base_s(self) -> float:

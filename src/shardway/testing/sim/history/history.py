@@ -46,7 +46,7 @@ class History(Journal):
         """The number of events that the workers emitted, by kind."""
         self._delivery_rules = DeliveryRules(self, promises, self.shards)
         self.counts = self._delivery_rules.counts
-        self._came: dict[tuple[str, bytes | str], tuple[float, tuple[str, Position]]] = {}
+        self._arrivals: dict[tuple[str, bytes | str], tuple[float, tuple[str, Position]]] = {}
 
     def shard(self, key: str, stream: str, parents: Iterable[str], taking: bool) -> None:
         """Note a shard as a listing shows it. ``key`` is its lease's, wherever a shard is named here."""
@@ -80,8 +80,8 @@ class History(Journal):
         promises = self.promises
         if not promises.window_s or (key := promises.key_of(record)) is None:
             return None
-        before = self._came.get((stream, key))
-        self._came[stream, key] = at_s, place
+        before = self._arrivals.get((stream, key))
+        self._arrivals[stream, key] = at_s, place
         return before[1] if before is not None and at_s - before[0] <= promises.window_s else None
 
     def trimmed(self, horizon_s: float, listed: set[str]) -> None:
@@ -101,7 +101,7 @@ class History(Journal):
 
     @property
     def untold(self) -> list[str]:
-        """The shards of which the retention took unsettled records, while a worker has still to say so."""
+        """The shards that lost unsettled records to the retention, while a worker has still to say so."""
         shards = self.shards.items()
         return sorted(key for key, story in shards if story.untold is not None and not story.hides_loss)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from shardway.testing.sim.history.shard_story import ShardStory
 
 CLOCK_TICK_S = 0.002
-"""The seconds by which a drain may end before the deadline that its process told."""
+"""By how many seconds a drain may end before the deadline that its process told."""
 LET_GO_S = 0.5
 """The seconds within which a worker that nothing disturbs lets a lease go, once the drain is over."""
 
@@ -56,7 +56,7 @@ class LeaseRules:
         if row.actual_owner is not None:
             story.stored[row.counter] = row.checkpoint
         if story.checkpoint is None or row.checkpoint != story.checkpoint:
-            self._checkpointed(key, story, row.checkpoint)
+            self._check_checkpoint(key, story, row.checkpoint)
 
     def _let_go(self, story: ShardStory) -> None:
         """Note whether a tenure ended by the deadline of its drain, with records that the program was at work on: these
@@ -102,7 +102,7 @@ class LeaseRules:
                 found.start(math.inf)
                 self._pass_over(found)
 
-    def _checkpointed(self, key: str, story: ShardStory, checkpoint: Checkpoint) -> None:
+    def _check_checkpoint(self, key: str, story: ShardStory, checkpoint: Checkpoint) -> None:
         known = story.checkpoint
         if known is not None and checkpoint < known:
             self._fault("a checkpoint goes back", f"{key} from {known.text} to {checkpoint.text}")
@@ -117,7 +117,7 @@ class LeaseRules:
             story.ended, covered = True, len(story.positions)
             if not story.closed:
                 self._fault("a shard that is open is stored as ended", key)
-            for child in self._unborn(key):
+            for child in self._unborn_children(key):
                 self._fault("an end before the children have leases", f"{key} is stored as ended, {child} has none")
         else:
             covered = 0
@@ -129,7 +129,7 @@ class LeaseRules:
                 f"{key} at {shown_checkpoint(checkpoint)}, while {shown(first)} {what} ({covered - done} records)",
             )
 
-    def _unborn(self, key: str) -> list[str]:
+    def _unborn_children(self, key: str) -> list[str]:
         """Return children without a lease, of which this was the last parent: where another one has still to end, that
         one sees to it. Of a child that the retention has taken there is nothing to read.
         """

@@ -32,7 +32,7 @@ class Promises:
         self._options = options
 
     def key_of(self, put: Put) -> bytes | str | None:
-        """Return the key by which a record is a duplicate."""
+        """Return the key that a record shares with its duplicates."""
         choice = self._options.deduplicate
         return put.data if choice is None else choice.key(_record(put))
 

@@ -86,9 +86,9 @@ class Link:
         else:
             failed = self.happens("failed")
             if not failed or self._rng.random() < 0.5:
-                result, error = _done(do)
+                result, error = _run_caught(do)
                 if self.happens("twice"):
-                    result, error = _done(do)
+                    result, error = _run_caught(do)
             if failed:
                 error = UnavailableError("InternalServerError", "The service failed", status=500)
         self._time.after(self.delay_s(), lambda: self._answer(future, result, error))
@@ -129,7 +129,7 @@ class Link:
         return delay_s
 
 
-def _done(do: Callable[[], T]) -> tuple[T | None, Exception | None]:
+def _run_caught(do: Callable[[], T]) -> tuple[T | None, Exception | None]:
     try:
         return do(), None
     except Exception as error:

@@ -161,7 +161,7 @@ class SimulatedStream:
         return {self.key_of(one["ShardId"]): one["ShardId"] for one in listed}
 
     def listed(self) -> set[str]:
-        """Return the shards of which the retention has left anything, by the keys of their leases."""
+        """Return the shards that the retention has left anything of, by the keys of their leases."""
         return self._list()
 
     def _ask(self, operation: str, **request: Any) -> Any:

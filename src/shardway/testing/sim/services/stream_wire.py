@@ -62,7 +62,7 @@ class StreamWire:
         for attempt in range(1, policy.attempts_max + 1):
             sent_s = self._now()
             try:
-                answer, date_s = await self._link.call(lambda: self._done(operation, body), CALL_TIMEOUT_S)
+                answer, date_s = await self._link.call(lambda: self._handle(operation, body), CALL_TIMEOUT_S)
             except Exception as error:
                 if attempt == policy.attempts_max or not getattr(error, "retryable", False):
                     raise
@@ -76,7 +76,7 @@ class StreamWire:
         self, service: str, operation: str, body: bytes, *, stream_arn: str | None = None
     ) -> AsyncGenerator[bytes, None]:
         """See `Wire.stream`: a subscription's events. A cut makes it fall silent; what is pushed meanwhile is lost."""
-        subscription = await self._link.call(lambda: self._subscribed(body), CALL_TIMEOUT_S)
+        subscription = await self._link.call(lambda: self._subscribe(body), CALL_TIMEOUT_S)
         loop, wake = self._link.loop, asyncio.Event()
 
         # The service calls this, whatever runs then; the process hears of it when it runs itself.
@@ -108,13 +108,13 @@ class StreamWire:
             raise TransportError("the connection to the stream was reset")
         await asyncio.Event().wait()  # this is silence, which the reader has to notice
 
-    def _done(self, operation: str, body: bytes) -> tuple[bytes, int]:
+    def _handle(self, operation: str, body: bytes) -> tuple[bytes, int]:
         try:
             return self._model.handle(operation, body), int(self._model.clock())
         except ModelError as fault:
             raise _error(fault, operation) from None
 
-    def _subscribed(self, body: bytes) -> Subscription:
+    def _subscribe(self, body: bytes) -> Subscription:
         try:
             return self._model.subscribe(body)
         except ModelError as fault:

@@ -64,7 +64,7 @@ class SimulatedTable:
         return outcome
 
     def put_worker(self, row: WorkerRow) -> Outcome:
-        """Write a worker's row, by which it shows itself."""
+        """Write a worker's row, which shows the worker to others."""
         outcome = now(self.rows.put_worker(row))
         if isinstance(outcome, Done):
             self._keep(self._workers, row.worker_id, row)
@@ -83,13 +83,13 @@ class SimulatedTable:
 
     def scan(self, at_s: Callable[[], float], rng: random.Random) -> Listing:
         """Return all leases, each as it was at a time; in any order."""
-        rows = _past(self._leases, at_s)
+        rows = _past_rows(self._leases, at_s)
         rng.shuffle(rows)
         return Listing(rows, {}, {})
 
     def workers(self, at_s: Callable[[], float], rng: random.Random) -> list[WorkerRow]:
         """Return all workers' rows, each as it was at a time; in any order."""
-        rows = _past(self._workers, at_s)
+        rows = _past_rows(self._workers, at_s)
         rng.shuffle(rows)
         return rows
 
@@ -101,7 +101,7 @@ class SimulatedTable:
         versions.append((self._time.now_s, row))
 
 
-def _past(kept: dict[str, list[tuple[float, T | None]]], at_s: Callable[[], float]) -> list[T]:
+def _past_rows(kept: dict[str, list[tuple[float, T | None]]], at_s: Callable[[], float]) -> list[T]:
     found = []
     for versions in kept.values():
         then_s = at_s()
