@@ -17,10 +17,10 @@ DRIFT_MAX = 500e-6
 """How many seconds two disciplined clocks may drift apart in a second: 500 ppm is the most that ntpd slews."""
 
 HOST_SPREAD_MAX_S = 0.05
-"""By how many seconds the clocks of the service's own hosts may be apart before that counts as a jump."""
+"""How many seconds the clocks of the service's own hosts may be apart before that counts as a jump."""
 
 SERVICE_CLOCK_S = 2.0
-"""By how many seconds the service's time, as its answers show it, may be ahead of what it is."""
+"""How many seconds the service's time, as its answers show it, may be ahead of what it is."""
 
 
 class ServiceClock:
@@ -143,7 +143,7 @@ class SteadyEpoch:
 
 
 SEARCH_WIDTH_S = 0.03
-"""By how many seconds the bounds of the service's time may differ before a search is worth its calls: a record waits so
+"""How many seconds the bounds of the service's time may differ before a search is worth its calls: a record waits so
 much longer at most.
 """
 SEARCH_CALLS_MAX = 7

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from shardway.core.service_clock import ServiceClock
 
 SKEW_MIN_S = 30.0
-"""By how many seconds the service's time has to differ from the signed one so that a signature error is blamed on the
+"""How many seconds the service's time has to differ from the signed one so that a signature error is blamed on the
 clock.
 """
 

@@ -45,7 +45,7 @@ class Standing(NamedTuple):
     used: float | None
     """The part of the retention that the worst shard's lag has used, from 0 to 1; None: it is not known."""
     slope: float | None
-    """By how many seconds the worst shard's lag grows in each second; None: no trend is known yet."""
+    """How many seconds the worst shard's lag grows in each second; None: no trend is known yet."""
     rank: int
     """The place of the verdict among all verdicts, the worst the largest."""
 

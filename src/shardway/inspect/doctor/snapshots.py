@@ -70,7 +70,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = "shardway.snapshot/1"
     taken_at: dt.datetime
     clock_off_s: float = 0.0
-    """By how many seconds this machine's clock was behind the service's; less than 0: it was ahead."""
+    """How many seconds this machine's clock was behind the service's; less than 0: it was ahead."""
     stream: StreamReport | None = None
     application: ApplicationView | None = None
     lag: LagReport | None = None

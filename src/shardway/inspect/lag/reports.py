@@ -116,7 +116,7 @@ class Judged(NamedTuple):
     state: State
     why: str
     slope: float | None = None
-    """By how many seconds the lag grows in each second; negative while the consumer catches up."""
+    """How many seconds the lag grows in each second; negative while the consumer catches up."""
     left_s: float | None = None
     """Seconds until the tip at this pace, while the consumer catches up; else None."""
 

@@ -69,7 +69,7 @@ KIB = 1024
 ROUTE_CACHE_KEYS_MAX = 65_536
 """The partition keys whose shard is remembered; the cache starts anew when it is full."""
 SEQUENCE_LEAD_S = 2
-"""By how many seconds the first shards' second of creation lies before the stream's creation, as AWS's does."""
+"""How many seconds the first shards' second of creation lies before the stream's creation, as AWS's does."""
 
 
 def _md5_of() -> Callable[[bytes], _Hash]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from shardway.testing.sim.history.shard_story import ShardStory
 
 CLOCK_TICK_S = 0.002
-"""By how many seconds a drain may end before the deadline that its process told."""
+"""How many seconds a drain may end before the deadline that its process told."""
 LET_GO_S = 0.5
 """The seconds within which a worker that nothing disturbs lets a lease go, once the drain is over."""
 
