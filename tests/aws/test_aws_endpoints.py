@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import botocore.client
@@ -95,6 +96,38 @@ def test_the_endpoint_is_botocores(
     client = session.create_client("kinesis", region_name=settings["region"])
     assert endpoint.url == url
     assert client.meta.endpoint_url in (url, url.removesuffix("/"))
+    assert (endpoint.signing_name, endpoint.signing_region) == ("kinesis", settings["region"])
+
+
+class Renamed:
+    """Stands where botocore had a class that took other arguments, or had other methods."""
+
+    def __init__(self, *_: Any) -> None:
+        """It takes no names of arguments."""
+
+
+def hide(monkeypatch: pytest.MonkeyPatch, change: str) -> None:
+    """Change what botocore calls private, behind the back of its own modules, as a later version may."""
+    for module, name in (("endpoint_provider", "EndpointProvider"), ("configprovider", "ConfiguredEndpointProvider")):
+        if change == "removed":
+            monkeypatch.delattr(f"botocore.{module}.{name}")
+        else:
+            monkeypatch.setattr(f"botocore.{module}.{name}", Renamed)
+
+
+@pytest.mark.usefixtures("config", "keys")
+@pytest.mark.parametrize(
+    ("row", "change"), zip(TABLE, itertools.cycle(["removed", "renamed", "renamed"]), strict=False)
+)
+def test_a_later_botocore_gives_the_same_endpoint(
+    monkeypatch: pytest.MonkeyPatch, row: tuple[dict[str, Any], dict[str, str], str], change: str
+) -> None:
+    settings, environment, url = row
+    set_all(monkeypatch, environment)
+    hide(monkeypatch, change)
+    wanted = ConnectionOptions(**settings)
+    endpoint = resolve_endpoint(wanted, Sdk(wanted.profile), "kinesis", settings["region"])
+    assert endpoint.url == url
     assert (endpoint.signing_name, endpoint.signing_region) == ("kinesis", settings["region"])
 
 

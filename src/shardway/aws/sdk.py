@@ -34,6 +34,12 @@ LOOKED_AT = (
 )
 
 
+_PRIVATE_CHANGED = (ImportError, AttributeError, TypeError)
+"""What is raised where a version of botocore has changed what its own pages call private: the endpoint rules, and the
+provider of configured endpoints. Its clients are public, and answer in their place.
+"""
+
+
 class Rule(NamedTuple):
     """The answer of the SDK's endpoint rules."""
 
@@ -93,15 +99,20 @@ class Sdk:
 
         Return None when AWS_IGNORE_CONFIGURED_ENDPOINT_URLS (or the profile) says to ignore them.
         """
-        from botocore.configprovider import ConfiguredEndpointProvider
-
         session = self.session()
         if self._setting("ignore_configured_endpoint_urls"):
             return None
         with _as_our_error(f"the endpoint of {service} cannot be found in the AWS configuration{self._of_profile()}"):
-            url = ConfiguredEndpointProvider(
-                full_config=session.full_config, scoped_config=session.get_scoped_config(), client_name=service
-            ).provide()
+            try:
+                from botocore.configprovider import ConfiguredEndpointProvider
+
+                url = ConfiguredEndpointProvider(
+                    full_config=session.full_config, scoped_config=session.get_scoped_config(), client_name=service
+                ).provide()
+            except _PRIVATE_CHANGED:
+                url = self._client_url(service, "us-east-1")
+                if url == self._client_url(service, "us-east-1", ignore_configured_endpoint_urls=True):
+                    return None
         return str(url) if url else None
 
     def endpoint_rule(self, service: str, parameters: Mapping[str, Any]) -> Rule:
@@ -109,9 +120,41 @@ class Sdk:
         botocore's data.
         """
         with _as_our_error(f"no endpoint of {service} for {without_password(str(dict(parameters)))}"):
-            endpoint = self._provider(service).resolve_endpoint(**parameters)
-            scheme: dict[str, str] = next(iter(endpoint.properties.get("authSchemes", ())), {})
-        return Rule(endpoint.url, scheme.get("signingRegion"), scheme.get("signingName"))
+            try:
+                endpoint = self._provider(service).resolve_endpoint(**parameters)
+                scheme: dict[str, str] = next(iter(endpoint.properties.get("authSchemes", ())), {})
+                return Rule(endpoint.url, scheme.get("signingRegion"), scheme.get("signingName"))
+            except _PRIVATE_CHANGED:
+                return self._rule_of_client(service, parameters)
+
+    def _rule_of_client(self, service: str, parameters: Mapping[str, Any]) -> Rule:
+        """Return where a client of botocore would call. It is asked for the region's endpoint: that of the account in
+        an ARN is only known to a call.
+        """
+        _tell_private_changed()
+        url = self._client_url(
+            service,
+            parameters["Region"],
+            parameters.get("Endpoint"),
+            use_fips_endpoint=parameters["UseFIPS"],
+            use_dualstack_endpoint=parameters["UseDualStack"],
+        )
+        return Rule(url, None, None)
+
+    def _client_url(self, service: str, region: str, endpoint_url: str | None = None, **settings: bool) -> str:
+        from botocore.config import Config
+
+        client = self.session().create_client(
+            service,
+            region_name=region,
+            endpoint_url=endpoint_url,
+            config=Config(**settings),
+            aws_access_key_id="none",  # else the client would ask the whole chain of credentials
+            aws_secret_access_key="none",  # noqa: S106 - nothing is called
+        )
+        url: str = client.meta.endpoint_url
+        client.close()
+        return url
 
     def regions(self) -> tuple[frozenset[str], tuple[str, ...]]:
         """Return the regions that the SDK knows, of all partitions, and the forms (regular expressions) of others."""
@@ -230,6 +273,17 @@ def _credentials_in(session: Any) -> Credentials | None:
 
 def _config_file() -> str:
     return os.environ.get("AWS_CONFIG_FILE") or os.path.join("~", ".aws", "config")
+
+
+@functools.lru_cache(maxsize=1)  # so that it is logged once
+def _tell_private_changed() -> None:
+    import botocore
+
+    log.warning(
+        "botocore %s has changed how endpoints are found: its clients are asked for them, and streams by ARN are "
+        "called at the endpoint of their region, not of their account",
+        botocore.__version__,
+    )
 
 
 @functools.lru_cache(maxsize=8)  # so that it is logged once
