@@ -117,7 +117,7 @@ def hide(monkeypatch: pytest.MonkeyPatch, change: str) -> None:
 
 @pytest.mark.usefixtures("config", "keys")
 @pytest.mark.parametrize(
-    ("row", "change"), zip(TABLE, itertools.cycle(["removed", "renamed", "renamed"]), strict=False)
+    ("row", "change"), list(zip(TABLE, itertools.cycle(["removed", "renamed", "renamed"]), strict=False))
 )
 def test_a_later_botocore_gives_the_same_endpoint(
     monkeypatch: pytest.MonkeyPatch, row: tuple[dict[str, Any], dict[str, str], str], change: str
