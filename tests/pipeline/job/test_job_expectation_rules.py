@@ -104,10 +104,12 @@ def test_dead_letters_need_a_place(write_job: Callable[[str], Path]) -> None:
     assert load_job(write_job(text + rule.format("drop")), {}).job.expect[0].action == "drop"
 
 
-def test_a_job_with_windows_takes_none(write_job: Callable[[str], Path]) -> None:
+def test_a_job_with_windows_takes_them(write_job: Callable[[str], Path]) -> None:
     window = '[window]\nlength = "1 minute"\nlate_by = "1 minute"\naggregates = { orders = "count(*)" }\n'
-    (fault,) = faults(write_job, GOOD + window + '[[expect]]\nname = "a"\nsql = "value.amount > 0"\n')
-    assert "expect: is not taken beside [window]" in fault
+    text = GOOD + window + '[[expect]]\nname = "a"\nsql = "value.amount > 0"\n'
+    assert load_job(write_job(text), {}).job.expect[0].name == "a"
+    (fault,) = faults(write_job, text.replace("value.amount > 0", "sum(value.amount) > 0"))
+    assert "an expectation holds for each row by itself" in fault
 
 
 def test_the_number_of_expectations_is_bounded(write_job: Callable[[str], Path]) -> None:

@@ -38,7 +38,7 @@ from shardway.pipeline.jvm import Selection
 from shardway.pipeline.parquet_folder import FILES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import TextIO
 
     from shardway.pipeline.job.file.job_file import JobFile
@@ -153,7 +153,7 @@ class Batches:
                 counted = rows.agg(fn.count(fn.lit(1)), dead_rows, *self.expectations.counts()).first()
             assert counted is not None
             total, dead, *judged = counted
-            dropped = self._check_rows(rows, batch_id, judged)
+            dropped = self._check_rows(lambda: rows, batch_id, judged)
             self._dead_letters[batch_id] = dead
             if batch_id in self._run_twice:
                 self._run_twice[batch_id] = total
@@ -164,15 +164,15 @@ class Batches:
             else:
                 self._write_nothing(rows, batch_id)
 
-    def _check_rows(self, rows: DataFrame, batch_id: int, counted: list[int]) -> int:
+    def _check_rows(self, rows: Callable[[], DataFrame], batch_id: int, counted: list[int]) -> int:
         """Take what the expectations counted, and return how many rows were dropped. Raises StepError where a row is to
-        stop the job; ``rows`` are read then.
+        stop the job; what ``rows`` returns is read then.
         """
         judged = self.expectations.taken(batch_id, counted)
         stops = self.expectations.stops(judged)
         if stops:
             with self._step("source", batch_id, ExitCode.FAILED):
-                why = self.expectations.why_stopped(rows, judged)
+                why = self.expectations.why_stopped(rows(), judged)
             fault = Fault(("expect", stops[0]), f"the job stops at batch {batch_id}: {why}")
             raise StepError(self.file.fault_text(fault), step=fault.place, code=ExitCode.EXPECTATION, batch_id=batch_id)
         return judged.dropped

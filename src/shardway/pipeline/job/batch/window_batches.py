@@ -1,8 +1,8 @@
 """Write one batch of a job with windows: the windows that it closes go to every sink, and its dead letters to theirs.
 
 The batch that Spark hands over has the windows that are closed, and none of the records that came. One action computes
-them, and with them the state. The dead letters are counted meanwhile. Where there are some, the batch is read once
-more, as far as they are found, and they are written before the sinks are.
+them, and with them the state. The dead letters are counted meanwhile, and what the expectations say. Where there are
+dead letters, the batch is read once more, as far as they are found, and they are written before the sinks are.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from shardway.pipeline.batches import read_once
 from shardway.pipeline.job.batch import steps
 from shardway.pipeline.job.batch.batches import Batches
-from shardway.pipeline.job.batch.windows import InputOfWindows, with_window_time
+from shardway.pipeline.job.batch.windows import InputOfWindows, sets_apart, with_window_time
 from shardway.pipeline.job.errors.exit_codes import ExitCode
 from shardway.pipeline.job.errors.failures import by_the_data
 from shardway.pipeline.job.run.reports import SecondPass
@@ -53,7 +53,7 @@ class WindowBatches(Batches):
                 code = ExitCode.TRANSFORM if of_data else ExitCode.FAILED
                 with self._step("window" if of_data else "source", batch_id, code):
                     raise
-            if not self._job.decode.takes_all:
+            if sets_apart(self._job):
                 self._write_letters_of(batch, windows, batch_id)
             if closed:
                 self._write_good(windows, batch_id)
@@ -62,8 +62,9 @@ class WindowBatches(Batches):
 
     def _write_letters_of(self, batch: DataFrame, windows: DataFrame, batch_id: int) -> None:
         with self._step("source", batch_id, ExitCode.FAILED):
-            before = InputOfWindows(batch)
+            before = InputOfWindows(batch, self.expectations)
             counted = before.counted()
+        self._check_rows(before.rows, batch_id, counted.judged)
         self._dead_letters[batch_id] = counted.dead
         target = self.dead_letters
         if target is None:

@@ -17,6 +17,7 @@ from shardway.errors import OptionError, ShardwayError
 from shardway.pipeline.batch_runs import execution_of
 from shardway.pipeline.decode import REASON, VALUE
 from shardway.pipeline.deduplication import ARRIVAL, deduplicate_by_watermark
+from shardway.pipeline.job.batch.expectations import UNMET
 from shardway.pipeline.job.file.window_rules import END, START, key_column, window_columns
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column
 
+    from shardway.pipeline.job.batch.expectations import Expectations
     from shardway.pipeline.job.file.model import Job, Window
 
 
@@ -59,11 +61,13 @@ def with_window_time(job: Job) -> Job:
     return msgspec.structs.replace(job, sinks=tuple(sinks))
 
 
-def windows_of(rows: DataFrame, job: Job) -> DataFrame:
-    """Return the rows of the windows of decoded rows, without duplicates if the job asks for that."""
+def windows_of(rows: DataFrame, job: Job, expectations: Expectations) -> DataFrame:
+    """Return the rows of the windows of decoded rows, without duplicates if the job asks for that. What the
+    expectations have set apart is in no window.
+    """
     window = job.window
     assert window is not None
-    timed = _watch(rows, job).where(fn.col(REASON).isNull()).withColumn(_TIME, fn.col(window.time))
+    timed = _watch(rows, job, expectations).where(fn.col(REASON).isNull()).withColumn(_TIME, fn.col(window.time))
     timed = timed.withWatermark(_TIME, window.late_by)
     if job.deduplicate is not None:
         timed = deduplicate_by_watermark(timed, job.deduplicate.keys)
@@ -91,14 +95,20 @@ def timed_of(rows: DataFrame, window: Window) -> DataFrame:
     return rows.withColumn(_TIME, fn.col(window.time))
 
 
-def _watch(rows: DataFrame, job: Job) -> DataFrame:
+def sets_apart(job: Job) -> bool:
+    """True where a row may be set apart before it comes to a window."""
+    return not job.decode.takes_all or bool(job.expect)
+
+
+def _watch(rows: DataFrame, job: Job, expectations: Expectations) -> DataFrame:
     """Return the rows, and have Spark count those that are set apart. Where none can be, nothing is counted."""
-    if not rows.isStreaming or job.decode.takes_all:
+    if not rows.isStreaming or not sets_apart(job):
         return rows
     kept: list[Column] = [fn.col(f"`{name}`") for name in rows.columns if name != VALUE]
     # The columns of a dead letter are named here, because the plan would lose those that only a dead letter needs.
-    letter = fn.when(fn.col(REASON).isNotNull(), fn.struct(*kept))
-    return rows.observe(WATCHED, fn.count(fn.lit(1)).alias("rows"), fn.count(letter).alias("dead"))
+    letter = fn.when(expectations.is_dead(), fn.struct(*kept))
+    counted = [fn.count(fn.lit(1)).alias("rows"), fn.count(letter).alias("dead"), *expectations.counts()]
+    return rows.observe(WATCHED, *counted)
 
 
 class InputCounts(NamedTuple):
@@ -106,13 +116,16 @@ class InputCounts(NamedTuple):
 
     rows: int
     dead: int
+    judged: list[int]
+    """The numbers of `Expectations.counts`."""
 
 
 class InputOfWindows:
     """The rows of a batch before they are grouped. Its numbers are known when an action has read the whole batch."""
 
-    def __init__(self, batch: DataFrame) -> None:
+    def __init__(self, batch: DataFrame, expectations: Expectations) -> None:
         self._spark: Any = batch.sparkSession
+        self._expectations = expectations
         execution = execution_of(batch)
         plan = None if execution is None else execution.executedPlan()
         found = [] if plan is None else [one for one in _nodes(plan) if _is_ours(one)]
@@ -123,15 +136,18 @@ class InputOfWindows:
     def counted(self) -> InputCounts:
         """Return how many rows there were, and how many of them are set apart."""
         row = self._node.collectedMetrics()
-        return InputCounts(int(row.getLong(0)), int(row.getLong(1)))
+        rows, dead, *judged = [int(row.getLong(at)) for at in range(row.length())]
+        return InputCounts(rows, dead, judged)
 
-    def dead_letters(self) -> DataFrame:
-        """Return the rows that are set apart, without ``value``. An action on them reads and decodes the batch again,
-        up to here: no state is touched.
-        """
+    def rows(self) -> DataFrame:
+        """Return the rows. An action on them reads and decodes the batch again, up to here: no state is touched."""
         before = self._node.child()
         java = self._spark._jsparkSession.internalCreateDataFrame(before.execute(), before.schema(), False)
-        return DataFrame(java, self._spark).where(fn.col(REASON).isNotNull()).drop(VALUE)
+        return DataFrame(java, self._spark)
+
+    def dead_letters(self) -> DataFrame:
+        """Return those rows that are dead letters, without ``value``."""
+        return self.rows().where(self._expectations.is_dead()).drop(VALUE, UNMET)
 
 
 def _nodes(plan: Any) -> Iterator[Any]:

@@ -48,11 +48,6 @@ def expectation_faults(job: Job, fields: list[str] | None, unknown: Collection[s
     faults: list[Fault] = []
     if len(job.expect) > EXPECTATIONS_MAX:
         faults.append(Fault(("expect",), f"has {len(job.expect)} expectations: a job has at most {EXPECTATIONS_MAX}"))
-    if job.expect and job.window is not None:
-        what = (
-            "is not taken beside [window]: let an aggregate leave rows out, as sum(value.amount) FILTER (WHERE …) does"
-        )
-        faults.append(Fault(("expect",), what))
     first: dict[str, int] = {}
     for number, one in enumerate(job.expect):
         path: KeyPath = ("expect", number)

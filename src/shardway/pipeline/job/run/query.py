@@ -210,7 +210,7 @@ class _QueryRun:
     def _rows(self, decoded: DataFrame) -> DataFrame:
         job = self._job
         if job.window is not None:
-            return windows_of(with_times(decoded, job.window), job)
+            return windows_of(with_times(decoded, job.window), job, self._batches.expectations)
         return steps.without_duplicates(steps.slimmed(decoded, job), job)
 
     def _watch(self, query: StreamingQuery) -> None:

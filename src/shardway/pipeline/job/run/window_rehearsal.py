@@ -9,6 +9,7 @@ from pyspark.sql import functions as fn
 
 from shardway.pipeline.decode import REASON
 from shardway.pipeline.job.batch import windows
+from shardway.pipeline.job.batch.expectations import Expectations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,5 +46,5 @@ def rehearse_windows(good: DataFrame, job: Job, attempt: Attempt) -> DataFrame |
     if any(one is None for one in found):
         return None
     decoded = good.withColumn(REASON, fn.lit(None))
-    made: DataFrame | None = attempt(partial(windows.windows_of, decoded, job), ("window",))
+    made: DataFrame | None = attempt(partial(windows.windows_of, decoded, job, Expectations(())), ("window",))
     return made
