@@ -111,16 +111,28 @@ def test_a_web_page_is_refused(wire: Wire, headers: dict[str, str]) -> None:
     assert control(wire, "GET", "stats", **headers)[0] == 403
 
 
+def asked(server: LocalKinesis, *, peer: str, host: bytes = b"localhost:1", **more: bytes) -> bytes:
+    """The status of the answer to a program that asks for the health from this address."""
+    from shardway.local.answers import Answers
+
+    headers = {b"host": host} | {name.encode(): value for name, value in more.items()}
+    request = Request(b"GET", b"/_shardway/health", headers, b"", True, peer)
+    return Control(server._running_server(), Answers(server.clock.now))(request).head.split()[1]
+
+
 @pytest.mark.parametrize(
     ("peer", "status"), [("127.0.0.1", b"200"), ("::1", b"200"), ("10.0.0.7", b"403"), ("", b"403")]
 )
 def test_only_this_machine_is_answered(local: LocalKinesis, peer: str, status: bytes) -> None:
-    from shardway.local.answers import Answers
+    assert asked(local, peer=peer) == status
 
-    answer = Control(local._running_server(), Answers(local.clock.now))(
-        Request(b"GET", b"/_shardway/health", {b"host": b"localhost:1"}, b"", True, peer)
-    )
-    assert answer.head.split()[1] == status
+
+@pytest.mark.parametrize("host", [b"172.17.0.2:4567", b"kinesis:4567", b"docker.example:32768"])
+def test_programs_outside_of_a_container_are_answered_but_no_web_page(host: bytes) -> None:
+    """A container's service listens on all addresses; a test, or a health check, calls it from another one."""
+    with LocalKinesis(host="0.0.0.0") as everywhere:
+        assert asked(everywhere, peer="172.17.0.1", host=host) == b"200"
+        assert asked(everywhere, peer="172.17.0.1", host=host, origin=b"http://localhost:3000") == b"403"
 
 
 # --- the service in a process of its own ----------------------------------------------------------

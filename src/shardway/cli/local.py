@@ -47,7 +47,6 @@ HOLDER_S = 2.0
 """Seconds that a program which has the port may take for an answer."""
 HEALTH_BYTES_MAX = 64_000
 _NO_HEALTH = (OSError, http.client.HTTPException, ValueError, RecursionError)
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def command(
@@ -115,7 +114,7 @@ def _serve(options: LocalOptions, console_port: int | None, as_json: bool) -> No
     from shardway.local.process import serve
 
     host, port = options.host, options.port
-    if host not in _LOOPBACK:
+    if not options.on_loopback:
         warn(f"{host} may be reached from other machines, and any credentials will do")
     beside: AbstractContextManager[Callable[[LocalServer], dict[str, str | int]] | None]
     beside = contextlib.nullcontext(None) if console_port is None else _console(console_port)

@@ -1,7 +1,8 @@
 """The service's own controls over HTTP, under ``/_shardway/``.
 
 The controls are the clock, faults, limits, counts, reset and health, for tests and tools in other processes. They
-answer on loopback only, never to a web page, and show no payload.
+answer programs that reach the service: those of this machine, and others only where it listens for others, as in a
+container. They never answer a web page, and show no payload.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import msgspec
 
 from shardway import __version__
 from shardway.local.faults import Fault
+from shardway.local.options import LOOPBACK
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +33,10 @@ if TYPE_CHECKING:
 
 
 PREFIX = b"/_shardway/"
+_REFUSED = (
+    "the controls answer no web page, and only programs on this machine, "
+    "unless the service listens on another address than loopback (--host)"
+)
 
 
 class Controlled(Protocol):
@@ -85,8 +91,8 @@ class Control:
 
     def __call__(self, request: Request) -> Answer:
         """Answer one control request: JSON, with ``error`` in it when it was not done."""
-        if not self._from_here(request):
-            return self._json(403, {"error": "the controls answer to programs on this machine only"})
+        if b"origin" in request.headers or not self._is_near(request):
+            return self._json(403, {"error": _REFUSED})
         path = request.target[len(PREFIX) :].partition(b"?")[0].decode("latin-1").rstrip("/")
         name, _, number = path.partition("/")
         if name == "faults" and number:
@@ -100,17 +106,19 @@ class Control:
         except ValueError as fault:  # msgspec's errors are ValueErrors
             return self._json(400, {"error": str(fault)})
 
-    def _from_here(self, request: Request) -> bool:
-        """Return True for a program on this machine: a web page's request names an origin, or a host that is not this
-        one.
+    def _is_near(self, request: Request) -> bool:
+        """Return True for a program that may call. Of this machine's, a web page under a name that leads to loopback
+        gives itself away by the name, because a GET of its own has no origin. Where other machines may call, names
+        tell nothing: a container is reached by whatever name its engine, or another container, has for it.
         """
+        if not self._server.options.on_loopback:
+            return True
         try:
             near = ipaddress.ip_address(request.peer).is_loopback
             host = urlsplit("//" + request.headers.get(b"host", b"").decode("latin-1")).hostname
         except ValueError:
             return False
-        own = ("localhost", "127.0.0.1", "::1", self._server.options.host)
-        return near and b"origin" not in request.headers and host in own
+        return near and host in LOOPBACK
 
     def _json(self, status: int, value: Any) -> Answer:
         return self._answers.raw(status, msgspec.json.encode(value), b"Content-Type: application/json\r\n")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PORT_MAX = 65_535
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 DEFAULT_REGION = "us-east-1"
 DEFAULT_ACCOUNT_ID = "123456789012"
 """The account of the streams and tables, and of moto, which answers for CloudWatch and STS."""
@@ -34,6 +35,9 @@ class LocalOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """The options of a local service. ``port`` 0 lets the system choose a port."""
 
     host: str = "127.0.0.1"
+    """The address to listen on. From another one than loopback, programs of other machines reach the service and its
+    controls.
+    """
     port: Annotated[int, Meta(ge=0, le=PORT_MAX, description="0 takes a free one")] = 0
     region: str = DEFAULT_REGION
     """The home region: ``streams`` are made in it, and calls without a region are for it. Calls that are signed for
@@ -100,6 +104,11 @@ class LocalOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             yield f"region {self.region!r}: no AWS region is written so (they look like eu-west-1)"
         if self.key is not None and self.certificate is None:
             yield "key is given without certificate"
+
+    @property
+    def on_loopback(self) -> bool:
+        """True when only programs of this machine reach the service."""
+        return self.host in LOOPBACK
 
     @property
     def secure(self) -> bool:
