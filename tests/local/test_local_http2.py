@@ -17,7 +17,7 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from botocore.eventstream import EventStreamBuffer
-from hyperframe.frame import SettingsFrame
+from hyperframe.frame import GoAwayFrame, SettingsFrame
 
 from shardway.local.embedded import LocalKinesis
 from shardway.local.faults import Fault, How
@@ -182,6 +182,20 @@ def test_a_subscription_that_the_client_resets_is_let_go(local: LocalKinesis, wi
     again = subscribe(wire, consumer)
     wire.until(lambda: wire.data_of(again))
     assert wire.call("ListStreams", {}).status == 200
+
+
+def test_a_subscription_runs_on_behind_the_goodbye_of_its_client(local: LocalKinesis, wire: Wire2) -> None:
+    wire.call("CreateStream", {"StreamName": "orders", "ShardCount": 1})
+    consumer = consumer_of(wire, "orders")
+    with Wire2(local.endpoint_url) as leaving:
+        stream = subscribe(leaving, consumer)
+        leaving.until(lambda: stream in leaving.heads)
+        leaving.socket.sendall(GoAwayFrame(0).serialize())
+        put(wire, "orders", b"later")
+        leaving.until(lambda: leaving.data_of(stream))
+        local.clock.advance(301)
+        assert leaving.reply(stream).status == 200
+        leaving.until(lambda: leaving.closed)
 
 
 def test_a_stop_says_goodbye_to_subscriptions(local: LocalKinesis, wire: Wire2) -> None:

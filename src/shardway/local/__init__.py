@@ -5,9 +5,10 @@ another address.
 puts the parts together: `regions`, `tls`, `http`, `http2` and `http_versions`. `gate` checks requests, with
 `signatures`; `kinesis` makes calls of them, by the list in `operations`, and `event_pumps` pushes. `faults`
 (`fault_targets`, `faulty_kinesis`), `control`, `clock` and `counters` are for tests, and `journal` is the data folder.
-`http_messages`, `answers`, `cbor` and `eventstream` are what goes over a connection; `http2_stream` and `http2_bodies`
-are parts of `http2`. `dynamodb` is a model of the part of DynamoDB that lease tables need, behind `dynamodb_face`.
-`neighbours` answer for CloudWatch and STS by `moto_process`, and `neighbour_face` counts and spoils all three.
+`http_messages`, `answers`, `cbor` and `eventstream` are what goes over a connection; `http2_protocol`, `http2_stream`
+and `http2_bodies` are parts of `http2`. `dynamodb` is a model of the part of DynamoDB that lease tables need, behind
+`dynamodb_face`. `neighbours` answer for CloudWatch and STS by `moto_process`, and `neighbour_face` counts and spoils
+all three.
 """
 
 from __future__ import annotations

@@ -12,8 +12,6 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from h2.config import H2Configuration
-from h2.connection import ConnectionState, H2Connection
 from h2.errors import ErrorCodes
 from h2.events import (
     ConnectionTerminated,
@@ -29,6 +27,7 @@ from h2.settings import SettingCodes, Settings
 from hyperframe.frame import GoAwayFrame
 
 from shardway.local.http2_bodies import BODIES_BYTES_MAX, CONNECTION_WINDOW_BYTES, STREAM_WINDOW_BYTES, IncomingBodies
+from shardway.local.http2_protocol import ServerProtocol
 from shardway.local.http2_stream import Http2Stream
 from shardway.local.http_messages import (
     REQUEST_BODY_BYTES_MAX,
@@ -120,14 +119,7 @@ class Http2Connection(asyncio.Protocol):
         self.transport = transport
         self._loop = asyncio.get_running_loop()
         self._peer = prepared(transport)
-        self._h2 = H2Connection(
-            H2Configuration(
-                client_side=False,
-                header_encoding=None,
-                validate_outbound_headers=False,  # they are our own
-                normalize_outbound_headers=False,
-            )
-        )
+        self._h2 = ServerProtocol()
         announced = {
             SettingCodes.MAX_CONCURRENT_STREAMS: self._streams_max,
             SettingCodes.MAX_HEADER_LIST_SIZE: REQUEST_HEAD_BYTES_MAX,
@@ -270,21 +262,14 @@ class Http2Connection(asyncio.Protocol):
             self._queue(stream)
 
     def _on_goodbye(self, event: ConnectionTerminated) -> None:
-        """Take the client's GOAWAY: it opens no more streams. Its requests are answered, and answers without end are
-        ended.
-
-        A client that closes may wait for its streams (Netty does, for ten seconds and more).
+        """Take the client's GOAWAY: it opens no more streams. Its requests are answered, and its subscriptions run on:
+        the SDK for JavaScript says goodbye at the head of each, and then reads its events.
         """
         if event.error_code:
             self._lose_streams()
             close_once(self.transport)
         else:
-            self._h2.state_machine.state = ConnectionState.CLIENT_OPEN  # h2 would send nothing more
             self._leave()
-            for stream in [one for one in self._streams.values() if one.streaming]:
-                self._h2.reset_stream(stream.number, ErrorCodes.CANCEL)
-                del self._streams[stream.number]
-                stream.lost()
 
     # --- answers out ------------------------------------------------------------------------------
 
@@ -308,7 +293,6 @@ class Http2Connection(asyncio.Protocol):
                     self._h2.send_headers(stream.number, headers_of(ready.head))
                     self._flush()  # before there is anything to send
                 self._end(ready.ending)
-                stream.streaming = True
                 await ready.stream(stream)
                 ready = Answer(b"", ending=ready.ending)
         except Exception as fault:

@@ -41,8 +41,6 @@ class Http2Stream:
         """How the stream ends after this data; None: more data comes."""
         self.queued = False
         """True while the stream stands among those that send."""
-        self.streaming = False
-        """True where the answer comes bit by bit and may have no end."""
         self.task: asyncio.Task[None] | None = None
         self.closed = False
         """True once the client is gone, or the answer is out."""
