@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +66,21 @@ async def test_jobs_of_places_are_listed_with_their_verdicts(
     assert 'href="/streams/orders"' in one.text
     assert "Lag over the last" in one.text
     assert one.text.count('<th scope="row" class="number">') == 2
+
+
+async def test_a_job_shows_what_its_expectations_counted(make_gate: MakeGate, tmp_path: Path) -> None:
+    lines: list[dict[str, Any]] = [{"event": "checked", "job": "orders"}]
+    batch = dict.fromkeys(("rows", "dead_letters", "duplicates", "late", "shards", "possible_losses"), 1)
+    counts = {"<b>positive": {"met": 40, "not_met": 1_002}, "small": {"met": 41, "not_met": 0}}
+    more = {"batch": 7, "lag_s": {"orders": 1.0}, "seconds": 1.0, "dropped": 501, "expectations": counts}
+    lines += [{"event": "batch", **batch, **more}] * 2
+    path = tmp_path / "run.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    one = await ask(make_gate(jobs=(str(path),)), "GET", "/job?place=0&name=orders", headers=PROGRAM)
+    assert "<dt>Dropped</dt><dd>1,002</dd>" in one.text
+    assert "&lt;b&gt;positive</th>" in one.text
+    assert '<td class="number">80</td><td class="number"><span class="nears">2,004</span></td>' in one.text
+    assert '<td class="number">82</td><td class="number">0</td>' in one.text
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ from shardway.inspect import JobBatch, JobLook, JobState, JobView, Look, State, 
 from shardway.inspect.applications.views import ApplicationRows, application_view, query_position
 from shardway.inspect.jobs.jobs import place_of
 from shardway.inspect.jobs.lines_file import LOG_BYTES_MAX
-from shardway.inspect.jobs.metrics_page import METRICS_BYTES_MAX, QUERIES_MAX, jobs_of_metrics
+from shardway.inspect.jobs.metrics_page import EXPECTATIONS_MAX, METRICS_BYTES_MAX, QUERIES_MAX, jobs_of_metrics
 from shardway.inspect.jobs.verdicts import SILENT_S
-from shardway.inspect.jobs.views import BATCHES_MAX
+from shardway.inspect.jobs.views import BATCHES_MAX, JobExpectation
 from shardway.inspect.moments import utc
 from shardway.model import Position
 from shardway.spark.offsets import INITIAL
@@ -74,6 +74,17 @@ def test_the_numbers_of_queries_are_read_as_a_job_serves_them() -> None:
     assert (one.streams[0].shards_silent, one.streams[0].possible_losses) == (2, 1)
     assert one.lag_s == 7.0
     assert (other.lag_s, other.batch_s) == (None, None)
+
+
+def test_the_counts_of_expectations_are_read_as_a_job_serves_them() -> None:
+    counts = {"records_dropped": 4, "expectations_met": {"a": 7, "b.c-1": 0}}
+    some = snapshot(**counts, expectations_not_met={"a": 1, "b.c-1": 8})
+    (one,) = jobs_of_metrics(page(QueryMetrics("orders", "job", some)), "x", NOW_S)
+    assert one.dropped == 4
+    assert one.expectations == {"a": JobExpectation(7, 1), "b.c-1": JobExpectation(0, 8)}
+    many = snapshot(expectations_met={f"e{number}": 1 for number in range(500)}, expectations_not_met={})
+    (one,) = jobs_of_metrics(page(QueryMetrics("orders", "job", many)), "x", NOW_S)
+    assert len(one.expectations) == EXPECTATIONS_MAX
 
 
 def test_a_consumer_in_the_same_process_is_no_job() -> None:
@@ -220,7 +231,7 @@ def shown(path: Path, *, ends: int | None = None, error: str | None = None) -> N
     """What a run prints, by the run's own code."""
     from shardway.pipeline.job.errors.exit_codes import ExitCode
     from shardway.pipeline.job.run.output import RunOutput
-    from shardway.pipeline.job.run.reports import BatchReport, Totals
+    from shardway.pipeline.job.run.reports import BatchReport, ExpectationReport, Totals
 
     out = io.StringIO()
     show = RunOutput(as_json=True, out=out, errors=io.StringIO())
@@ -230,7 +241,8 @@ def shown(path: Path, *, ends: int | None = None, error: str | None = None) -> N
     for number in range(3):
         report = BatchReport(
             batch=number, rows=100, rows_per_s=50.0, seconds=2.0, lag_s={"orders": 3.0 + number}, dead_letters=1,
-            duplicates=2, late=0, bytes=1000, shards=4, aggregates_outside_range=0, possible_losses=0,
+            duplicates=2, late=0, bytes=1000, shards=4, aggregates_outside_range=0, possible_losses=0, dropped=3,
+            expectations={"positive": ExpectationReport(met=95, not_met=number)},
         )  # fmt: skip
         totals.add(report)
         show.batch(report)
@@ -249,6 +261,7 @@ def test_the_lines_of_a_run_tell_its_batches(tmp_path: Path) -> None:
     (job,) = jobs_at(str(path)).jobs
     assert (job.name, job.query_id, job.source) == ("orders-to-lake", "6d2f0c0e", "lines")
     assert (job.batch, job.batches, job.records, job.dead_letters, job.duplicates) == (2, 3, 300, 3, 6)
+    assert (job.dropped, job.expectations) == (9, {"positive": JobExpectation(285, 3)})
     assert [(one.stream, one.lag_s, one.shards) for one in job.streams] == [("orders", 5.0, 4)]
     assert judge_job(job, (), path.stat().st_mtime).state is JobState.OK
 

@@ -38,6 +38,7 @@ _HOMES = {
     "Inspector": "shardway.inspect.inspector",
     "Item": "shardway.inspect.costs.items",
     "JobBatch": "shardway.inspect.jobs.views",
+    "JobExpectation": "shardway.inspect.jobs.views",
     "JobLook": "shardway.inspect.jobs.views",
     "JobState": "shardway.inspect.jobs.views",
     "JobStream": "shardway.inspect.jobs.views",

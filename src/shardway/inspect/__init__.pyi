@@ -45,6 +45,7 @@ from shardway.inspect.inspector import Inspector as Inspector
 from shardway.inspect.jobs.jobs import jobs_at as jobs_at
 from shardway.inspect.jobs.verdicts import judge_job as judge_job
 from shardway.inspect.jobs.views import JobBatch as JobBatch
+from shardway.inspect.jobs.views import JobExpectation as JobExpectation
 from shardway.inspect.jobs.views import JobLook as JobLook
 from shardway.inspect.jobs.views import JobsReport as JobsReport
 from shardway.inspect.jobs.views import JobState as JobState
@@ -120,6 +121,7 @@ __all__ = [
     "Inspector",
     "Item",
     "JobBatch",
+    "JobExpectation",
     "JobLook",
     "JobState",
     "JobStream",

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from shardway.inspect.jobs.offsets import offsets_of, stream_of
-from shardway.inspect.jobs.views import BATCHES_MAX, JobBatch, JobStream, JobView, longest
+from shardway.inspect.jobs.views import BATCHES_MAX, JobBatch, JobExpectation, JobStream, JobView, longest
 from shardway.inspect.moments import span_text, utc
 from shardway.shown import one_line
 from shardway.spark.offsets import StreamOffset
@@ -18,6 +18,10 @@ from shardway.spark.offsets import StreamOffset
 LOG_BYTES_MAX = 1024 * 1024
 """The bytes at the end of a file of lines that are read."""
 TEXT_MAX = 500
+_SUMMED = {
+    "rows": "records", "dead_letters": "dead_letters", "duplicates": "duplicates", "late": "late", "dropped": "dropped"
+}  # fmt: skip
+"""The numbers of a batch that are summed up, and their names in a job."""
 
 
 def job_of_lines(path: Path) -> JobView:
@@ -57,7 +61,8 @@ class _Lines:
         self._values: dict[str, Any] = {}
         self._streams: list[JobStream] = []
         self._recent: deque[JobBatch] = deque(maxlen=BATCHES_MAX)
-        self._sums: dict[str, Any] = dict.fromkeys(("records", "dead_letters", "duplicates", "late", "batches"), 0)
+        self._sums: dict[str, Any] = dict.fromkeys((*_SUMMED.values(), "batches"), 0)
+        self._expectations: dict[str, JobExpectation] = {}
 
     def take(self, value: dict[str, Any]) -> None:
         """Take one line."""
@@ -84,8 +89,13 @@ class _Lines:
     def _batch(self, value: dict[str, Any]) -> None:
         self.any = True
         self._sums["batches"] += 1
-        for name, field in (("records", "rows"), ("dead_letters",) * 2, ("duplicates",) * 2, ("late",) * 2):
+        for field, name in _SUMMED.items():
             self._sums[name] += int(value[field])
+        for name, counts in value["expectations"].items():
+            before = self._expectations.get(name, JobExpectation())
+            self._expectations[name] = JobExpectation(
+                before.met + int(counts["met"]), before.not_met + int(counts["not_met"])
+            )
         self._streams = [
             JobStream(
                 stream=str(stream), lag_s=float(lag_s), shards=int(value["shards"]),
@@ -140,6 +150,7 @@ class _Lines:
             batch_s=None if last is None else last.seconds,
             told_at=self._written_at if last is None or last.at is None else last.at,
             recent=list(self._recent),
+            expectations=dict(self._expectations),
             **self._values,
             **self._sums,
         )

@@ -9,11 +9,11 @@ import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING
 
-from shardway.inspect.jobs.views import JobStream, JobView
+from shardway.inspect.jobs.views import JobExpectation, JobStream, JobView
 from shardway.inspect.moments import utc
 from shardway.payloads.redirects import NoRedirect
 from shardway.telemetry.metric_table import AGE, TABLE
-from shardway.telemetry.metrics import APPLICATION, STREAM, Kind, Reporter, prometheus_label
+from shardway.telemetry.metrics import APPLICATION, EXPECTATION, STREAM, Kind, Reporter, prometheus_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -34,12 +34,17 @@ _MARK = next(one.prometheus_name for one in TABLE if one.of is Reporter.QUERY an
 """The number that only queries have: an application without it is a consumer in the same process."""
 _NAMES = {**_FIELDS, f"{_BATCH_S}_sum": "sum", f"{_BATCH_S}_count": "count", AGE.prometheus_name: "age"}
 _OF_QUERY, _OF_STREAM = prometheus_label(APPLICATION), prometheus_label(STREAM)
+_OF_EXPECTATION = prometheus_label(EXPECTATION)
+_OF_EXPECTATIONS = {"expectations_met": "met", "expectations_not_met": "not_met"}
+EXPECTATIONS_MAX = 100
+"""The expectations of one query that are shown."""
 
 
 def jobs_of_metrics(text: str, place: str, now_s: float) -> Iterator[JobView]:
     """Yield the queries that a page for Prometheus has numbers of."""
     found: dict[str, dict[str, dict[str, float]]] = {}
     queries: set[str] = set()
+    judged: dict[str, dict[str, dict[str, int]]] = {}
     for line in text.splitlines():
         if line.startswith("#") or line.partition("{")[0] not in _NAMES:
             continue
@@ -52,12 +57,25 @@ def jobs_of_metrics(text: str, place: str, now_s: float) -> Iterator[JobView]:
         if match[1] == _MARK:
             queries.add(query)
         numbers = found.setdefault(query, {}).setdefault(stream, {})
-        numbers[_NAMES[match[1]]] = float(match[3])
+        name, value = _NAMES[match[1]], float(match[3])
+        if name not in _OF_EXPECTATIONS:
+            numbers[name] = value
+        elif (count := _whole_number(value)) is not None and (expectation := labels.get(_OF_EXPECTATION)) is not None:
+            counts = judged.setdefault(query, {})
+            if expectation in counts or len(counts) < EXPECTATIONS_MAX:
+                counts.setdefault(expectation, {})[_OF_EXPECTATIONS[name]] = count
     for query in sorted(queries):
-        yield _job_of_numbers(query, place, found[query], now_s)
+        expectations = {name: JobExpectation(**counts) for name, counts in sorted(judged.get(query, {}).items())}
+        yield _job_of_numbers(query, place, found[query], expectations, now_s)
 
 
-def _job_of_numbers(query: str, place: str, by_stream: Mapping[str, Mapping[str, float]], now_s: float) -> JobView:
+def _job_of_numbers(
+    query: str,
+    place: str,
+    by_stream: Mapping[str, Mapping[str, float]],
+    expectations: dict[str, JobExpectation],
+    now_s: float,
+) -> JobView:
     of_query = [numbers for numbers in by_stream.values() if "batches" in numbers]
 
     def total(name: str) -> int | None:
@@ -89,6 +107,8 @@ def _job_of_numbers(query: str, place: str, by_stream: Mapping[str, Mapping[str,
         dead_letters=total("records_dead_lettered"),
         duplicates=total("records_duplicate"),
         late=total("records_late"),
+        dropped=total("records_dropped"),
+        expectations=expectations,
         batch_s=spent_s / count if count else None,
         told_at=None if age_s is None or not math.isfinite(age_s) else utc(now_s - age_s),
     )

@@ -57,6 +57,13 @@ class JobStream(msgspec.Struct, frozen=True, kw_only=True):
     """Possible losses that were passed over since the checkpoint directory was made."""
 
 
+class JobExpectation(msgspec.Struct, frozen=True):
+    """How many rows met an expectation of a job, and how many did not, in this run."""
+
+    met: int = 0
+    not_met: int = 0
+
+
 class JobView(msgspec.Struct, frozen=True, kw_only=True):
     """A job, or a query, as one place shows it."""
 
@@ -76,6 +83,10 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     dead_letters: int | None = None
     duplicates: int | None = None
     late: int | None = None
+    dropped: int | None = None
+    """Rows that did not meet an expectation with the action *drop*."""
+    expectations: dict[str, JobExpectation] = {}
+    """The counts of each expectation, by its name."""
     batch_s: float | None = None
     """Seconds of the newest batch, or of this run's batches on average (``metrics``)."""
     told_at: dt.datetime | None = None
