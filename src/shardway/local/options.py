@@ -126,4 +126,7 @@ def environment(endpoint_url: str, region: str, ca_file: str | None = None) -> d
         "AWS_SECRET_ACCESS_KEY": "local",
         "AWS_EC2_METADATA_DISABLED": "true",
     }
-    return variables if ca_file is None else variables | {"AWS_CA_BUNDLE": ca_file}
+    if ca_file is None:
+        return variables
+    # The SDK for JavaScript has no variable of AWS's for it: it takes what Node takes.
+    return variables | {"AWS_CA_BUNDLE": ca_file, "NODE_EXTRA_CA_CERTS": ca_file}
