@@ -42,8 +42,8 @@ coverage: dev ## lines and branches of core that its tests and the simulations g
 	@$(RUN) python -m coverage combine -q
 	@$(RUN) python -m coverage report
 
-interop: dev ## real KCL workers beside ours, on one lease table (about 20 minutes; needs Maven and Java 17)
-	@$(RUN) python -m pytest -q interop/fleets $(ARGS)
+interop: dev ## KCL workers beside ours, other SDKs against the local Kinesis (about 20 minutes; Maven, Java 17, Go, Node)
+	@$(RUN) python -m pytest -q interop/clients interop/fleets $(ARGS)
 
 sim-fresh: dev ## the same each time with seeds that never ran before, for each night; FRESH_SEEDS=20000 runs so many
 	@$(RUN) python -m shardway.testing.sim --fresh --seeds $(FRESH_SEEDS) $(ARGS)
