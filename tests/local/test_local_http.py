@@ -153,6 +153,45 @@ def test_an_upgrade_is_ignored() -> None:
         assert wire.reply().body == b"POST / next"
 
 
+OFFER = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": ""}
+
+
+@pytest.mark.parametrize("body", [b"some body", b"x" * BODY_BYTES_MAX], ids=["small", "at the cap"])
+def test_a_request_with_a_body_that_offers_an_upgrade_keeps_its_body(body: bytes) -> None:
+    """Java's own client makes such requests, as long as it is not told to speak HTTP/1.1."""
+    with serving(lambda request: plain(request.body + request.headers[b"x"])) as (port, _), Wire(port) as wire:
+        wire.send(request_bytes(body, headers=OFFER | {"x": "a: b"}) + request_bytes(b"next", headers={"x": "c"}))
+        assert wire.reply().body == body + b"a: b"
+        assert wire.reply().body == b"nextc"
+
+
+def test_an_upgrade_that_is_ignored_leaves_all_else_as_it_was_asked_for() -> None:
+    chunks = b"4\r\nbody\r\n0\r\n\r\n"
+    head = b"POST / HTTP/1.1\r\nHost: h\r\nUpgrade: h2c\r\nConnection: upgrade%s\r\n"
+    waiting = head % b"" + b"Expect: 100-continue\r\nContent-Length: 4\r\n\r\n"
+    last = head % b", close" + b"Transfer-Encoding: chunked\r\n\r\n"
+    with serving(echo) as (port, _), Wire(port) as wire:
+        wire.send(waiting)
+        assert wire.reply().status == 100
+        for piece in (b"bo", b"dy"):
+            wire.send(piece)
+        assert wire.reply().body == b"POST / body"
+        wire.send(last + chunks)
+        assert wire.reply().body == b"POST / body"
+        assert wire.ended()
+
+
+@pytest.mark.parametrize(
+    "head", [b"CONNECT h:1 HTTP/1.1\r\nUpgrade: h2c\r\n", b"POST / HTTP/1.1\r\nUpgrade: h\r\nTransfer-Encoding: x\r\n"]
+)
+def test_an_offer_that_makes_no_sense_ends_its_connection_at_most(head: bytes) -> None:
+    with serving(echo) as (port, _):
+        with Wire(port) as wire:
+            wire.call(head + b"Host: h\r\nConnection: upgrade\r\nTransfer-Encoding: chunked, y\r\n\r\n0\r\n\r\n")
+        with Wire(port) as wire:
+            assert wire.call(request_bytes(b"next")).body == b"POST / next"
+
+
 def test_a_large_body_arrives_whole_and_a_slow_reader_holds_up_only_itself() -> None:
     large = bytes(range(256)) * 40_000
 

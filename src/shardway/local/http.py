@@ -127,12 +127,26 @@ class HttpConnection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            # Only HTTP/1.1 is spoken: the request was taken as such, and what follows it is the next one.
-            self._parser = httptools.HttpRequestParser(self)
+            # Only HTTP/1.1 is spoken: the request is taken as such, and what follows it is the next one.
+            offering, self._parser = self._parser, httptools.HttpRequestParser(self)
+            if not self._head_is_open:
+                head = self._head_without_offer(offering)
+                self._start_message()
+                self._feed(head)
             return int(upgrade.args[0])
         except httptools.HttpParserError:
             self._refuse(_BAD_REQUEST)
         return len(data)
+
+    def _head_without_offer(self, parser: httptools.HttpRequestParser) -> bytes:
+        """Return the head of a request that offered an upgrade, as if it had not. 100 Continue is not sent again."""
+        version, headers = parser.get_http_version().encode(), dict(self._headers)
+        offer = [option.strip().lower() for option in headers.pop(b"connection", b"").split(b",")]
+        for name in (b"upgrade", b"expect"):
+            headers.pop(name, None)
+        headers[b"connection"] = b"close" if b"close" in offer else b"keep-alive"
+        lines = b"".join(b"%s: %s\r\n" % header for header in headers.items())
+        return b"%s %s HTTP/%s\r\n%s\r\n" % (parser.get_method(), self._target, version, lines)
 
     def _start_message(self) -> None:
         self._target = b""
@@ -171,6 +185,8 @@ class HttpConnection(asyncio.Protocol):
         """httptools: the request is whole."""
         if self._is_closing:
             return
+        if b"upgrade" in self._headers and self._parser.should_upgrade():
+            return  # the parser has left a body out, and `_feed` gives it the request once more, without the offer
         self._expects_continue = False
         parts = self._body
         body = parts[0] if len(parts) == 1 else b"".join(parts)
