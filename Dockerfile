@@ -1,4 +1,4 @@
-# The local Kinesis as an image: docker run -p 4567:4567 IMAGE --stream orders:4
+# The local Kinesis as an image: docker run -p 127.0.0.1:4567:4567 IMAGE --stream orders:4
 FROM python:3.13-slim AS build
 WORKDIR /build
 COPY pyproject.toml README.md LICENSE ./

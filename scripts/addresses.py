@@ -11,6 +11,7 @@ the site) takes the addresses from there by itself.
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,9 +44,22 @@ def issue_links(text: str, found: Addresses) -> str:
     return re.sub(r"(?m)^(    url: ).*$", lambda line: line[1] + next(targets), text)
 
 
+def image_names(text: str, found: Addresses) -> str:
+    """Return a page or program with the name of the image in each of its quoted places."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    made, count = re.subn(r'"[\w-]+/[\w-]+-local:v[\w.]+"', f'"{found.image(version)}"', text)
+    if count == 0:
+        raise ValueError("no image of the local Kinesis is named here any more; take the file out of FILES")
+    return made
+
+
 FILES: dict[str, Callable[[str, Addresses], str]] = {
     "SECURITY.md": security_policy,
     ".github/ISSUE_TEMPLATE/config.yml": issue_links,
+    "docs/guides/testing.md": image_names,
+    "interop/clients/containers/go/kinesis_test.go": image_names,
+    "interop/clients/containers/java/src/main/java/shardway/interop/LocalKinesis.java": image_names,
+    "interop/clients/containers/python/local_kinesis.py": image_names,
 }
 
 

@@ -37,6 +37,14 @@ class Addresses(NamedTuple):
         host, owner, name = self.repository.removeprefix("https://").split("/")
         return f"https://{owner.lower()}.{host.removesuffix('.com')}.io/{name}/"
 
+    def image(self, version: str) -> str:
+        """The image of the local Kinesis, as a tag pushes it, without its registry: names there are in small letters.
+
+        The placeholder stays as it is: no engine takes capitals, so none fetches the image of another account.
+        """
+        owner, name = self.repository.split("/")[-2:]
+        return f"{owner if owner == PLACEHOLDER else owner.lower()}/{name.lower()}-local:v{version}"
+
     @property
     def security_report(self) -> str:
         """The form for a private report."""

@@ -4,65 +4,39 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
-import subprocess
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from interop.clients.programs import (
+    BUILD_TIMEOUT_S,
+    BUILT,
+    HERE,
+    RUN_TIMEOUT_S,
+    Service,
+    done,
+    local_service,
+    need_go,
+    need_node,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-HERE = Path(__file__).resolve().parent
-BUILT = HERE.parents[1] / ".cache" / "clients"
-BUILD_TIMEOUT_S = 900.0
-"""The first build takes minutes: it fetches and compiles all of an SDK."""
-RUN_TIMEOUT_S = 120.0
-STOP_TIMEOUT_S = 30.0
 NUMBERED = 60
 
 pytestmark = pytest.mark.timeout(BUILD_TIMEOUT_S + RUN_TIMEOUT_S)
 
 
-class Service(NamedTuple):
-    """A local Kinesis in a process of its own, as the command starts it."""
-
-    endpoint_url: str
-    environment: dict[str, str]
-
-
 @pytest.fixture(scope="module", params=["http", "https"])
 def service(request: pytest.FixtureRequest) -> Iterator[Service]:
-    tls = ["--tls"] if request.param == "https" else []
-    command = [sys.executable, "-m", "shardway", "local", "--port", "0", "--output", "json", *tls]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        try:
-            assert process.stdout is not None
-            said = json.loads(process.stdout.readline())
-            environment = {name: text for name, text in os.environ.items() if not name.startswith("AWS_")}
-            if said["ca_file"] is not None:
-                environment["SSL_CERT_FILE"] = said["ca_file"]  # for what a program of Go asks of the controls
-            yield Service(said["endpoint_url"], environment | said["environment"])
-        finally:
-            process.terminate()
-            process.wait(STOP_TIMEOUT_S)
-
-
-def done(command: list[str], folder: Path, timeout_s: float, environment: dict[str, str] | None = None) -> str:
-    """What a command prints. It has to end well."""
-    ended = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=timeout_s
-    )
-    assert ended.returncode == 0, f"{' '.join(command)} in {folder}:\n{ended.stdout[-2000:]}\n{ended.stderr[-4000:]}"
-    return ended.stdout
+    with local_service(*(["--tls"] if request.param == "https" else [])) as running:
+        yield running
 
 
 def go_program() -> list[str]:
-    if shutil.which("go") is None:
-        pytest.skip("the SDK for Go needs Go 1.25 or newer: apt-get install golang-go")
+    need_go()
     BUILT.mkdir(parents=True, exist_ok=True)
     program = str(BUILT / "go-client")
     done(["go", "build", "-o", program, "."], HERE / "go", BUILD_TIMEOUT_S)
@@ -71,8 +45,7 @@ def go_program() -> list[str]:
 
 def node_program() -> list[str]:
     """The program is run where the packages are: below the repository, but not between its own files."""
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        pytest.skip("the SDK for JavaScript needs Node 20 or newer, and npm: apt-get install nodejs npm")
+    need_node()
     folder = BUILT / "node"
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("package.json", "client.js"):

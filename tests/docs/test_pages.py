@@ -24,11 +24,12 @@ from tests.docs.doc_pages import DOCS, PAGES, ROOT, Block, all_blocks, blocks, p
 if TYPE_CHECKING:
     from pathlib import Path
 
-LANGUAGES = {"", "console", "dockerfile", "ini", "json", "mermaid", "python", "text", "toml", "yaml"}
+LANGUAGES = {"", "console", "dockerfile", "go", "ini", "java", "json", "mermaid", "python", "text", "toml", "yaml"}
 INSTRUCTIONS = {"FROM", "RUN", "COPY", "ENV", "WORKDIR", "USER", "ENTRYPOINT"}
 ENVIRONMENT = {"LAKE": "lake"}
 """What the job files on the pages take from the environment."""
 PROSE_LINE_MAX = 120
+CLIENTS = ROOT / "interop" / "clients"
 
 
 def each(*languages: str) -> pytest.MarkDecorator:
@@ -67,6 +68,27 @@ def test_commands_are_shell(block: Block) -> None:
     assert block.commands
     for command in block.commands:
         bash_takes(command)
+
+
+def test_programs_with_testcontainers_are_those_that_run() -> None:
+    """No engine and no compiler is asked here: `interop` compiles and runs the same files."""
+    shown = all_blocks("go", "java", "python")
+    shown = [block for block in shown if block.language != "python" or "testcontainers" in block.text]
+    assert {block.language for block in shown} == {"go", "java", "python"}
+    files = [path for path in (CLIENTS / "containers").rglob("*") if path.suffix in (".go", ".java", ".py")]
+    assert {block.text for block in shown} <= {path.read_text(encoding="utf-8") for path in files}
+
+
+def test_the_versions_of_sdks_on_the_page_are_those_that_run() -> None:
+    node = json.loads((CLIENTS / "node" / "package.json").read_text(encoding="utf-8"))["dependencies"]
+    modules = (CLIENTS / "go" / "go.mod").read_text(encoding="utf-8")
+    poms = (CLIENTS / "containers" / "java" / "pom.xml").read_text(encoding="utf-8")
+    run = {name.removeprefix("@aws-sdk/"): version for name, version in node.items()}
+    run |= dict(re.findall(r"/(service/\w+) v(\S+)$", modules, re.MULTILINE))
+    run |= dict(re.findall(r"<artifactId>(kinesis)</artifactId>\s+<version>(.+?)</version>", poms))
+    page = (DOCS / "guides" / "testing.md").read_text(encoding="utf-8")
+    table = page.partition("### Which SDKs")[2].partition("\n### ")[0]
+    assert dict(re.findall(r"`([\w/-]+)` (\d+\.\d+\.\d+)", table)) == run
 
 
 @each("json")

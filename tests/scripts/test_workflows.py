@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from shardway.local.options import environment
+
 ROOT = Path(__file__).resolve().parents[2]
 GITHUB = ROOT / ".github"
 WORKFLOWS = sorted((GITHUB / "workflows").glob("*.yml"))
@@ -169,3 +171,16 @@ def test_the_image_takes_what_its_recipe_copies_and_starts_what_is_there() -> No
         assert (ROOT / name).exists(), name
     assert re.search(r"^USER (?!0|root)\S+$", recipe, re.MULTILINE)
     assert "/_shardway/health" in recipe
+
+
+def test_the_compose_file_starts_the_image_for_this_machine_alone() -> None:
+    """No Compose is asked here. The image brings the health check that its services wait for."""
+    text = (ROOT / "compose.yaml").read_text(encoding="utf-8")
+    (service,) = yaml.safe_load(text)["services"].values()
+    assert service["ports"] == ["127.0.0.1:4567:4567"]
+    assert (service["build"], service["command"]) == (".", ["--stream", "orders:4"])
+    assert "healthcheck" not in service
+    example = yaml.safe_load("\n".join(re.findall(r"^  # ?(  .*|\w+:)$", text, re.MULTILINE)))
+    (own,) = example.values()
+    assert own["depends_on"] == {"kinesis": {"condition": "service_healthy"}}
+    assert own["environment"].items() <= environment("http://kinesis:4567", "us-east-1").items()
