@@ -332,3 +332,12 @@ def test_any_bytes_are_a_frame_or_refused(data: bytes, begins: bytes) -> None:
 def test_a_glue_frame_that_opens_to_too_much_is_refused() -> None:
     with pytest.raises(PayloadError, match="opens to more than 10 bytes"):
         glue_frame(glue_framed(bytes(11), 5), opened_bytes_max=10)
+
+
+def test_a_registry_behind_a_proxy_is_asked_through_it(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The proxy of the environment counts as for any program, and so do the hosts that it is not for."""
+    monkeypatch.setenv("http_proxy", registry.url)
+    monkeypatch.setenv("no_proxy", "localhost,127.0.0.1")
+    assert deserializers.confluent("http://registry.invalid:8081")(framed(ORDER)) == {"id": 7}
+    assert deserializers.confluent(registry.url)(framed(ORDER)) == {"id": 7}
+    assert [path for path, _ in registry.asked] == ["http://registry.invalid:8081/schemas/ids/1", "/schemas/ids/1"]
