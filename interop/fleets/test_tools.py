@@ -65,7 +65,7 @@ class Tools:
 
     def doctor(self, window: str, *more: str) -> dict[str, list[str]]:
         """What is found that is no mere information: evidence by id."""
-        words = ("doctor", "--application", self.application, "--stream", self.stream, "--window", window, *more)
+        words = ("doctor", self.application, "--stream", self.stream, "--window", window, *more)
         findings = self.report(*words)["findings"]
         return {one["id"]: one["evidence"] for one in findings if one["severity"] != "info"}
 
