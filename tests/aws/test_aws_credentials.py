@@ -33,8 +33,8 @@ class Provider:
     def now(self) -> float:
         return self.now_s
 
-    async def load(self, anew: bool) -> Credentials:
-        self.loads.append(anew)
+    async def load(self, refresh: bool) -> Credentials:
+        self.loads.append(refresh)
         number = len(self.loads)
         await self.gate.wait()
         if self.failure is not None:

@@ -130,7 +130,7 @@ def test_files_are_read_anew_when_asked(files: Path) -> None:
     assert sdk.credentials().access_key_id == "ETL"
     (files / "credentials").write_text(FILES.replace("ETL", "ROTATED"))
     assert sdk.credentials().access_key_id == "ETL"
-    assert sdk.credentials(anew=True).access_key_id == "ROTATED"
+    assert sdk.credentials(refresh=True).access_key_id == "ROTATED"
 
 
 def test_a_credential_process_with_an_expiry(tmp_path: Path) -> None:

@@ -43,8 +43,8 @@ class AssumedRole:
         self._base = base
         self._route = route
 
-    async def load(self, anew: bool) -> Credentials:  # noqa: ARG002 - each call is anew
-        """Call AssumeRole. Each call returns new credentials, so ``anew`` makes no difference."""
+    async def load(self, refresh: bool) -> Credentials:  # noqa: ARG002 - each call asks STS
+        """Call AssumeRole. Each call returns new credentials, so ``refresh`` makes no difference."""
         options = self._options
         form = {
             "Action": "AssumeRole",

@@ -42,7 +42,7 @@ TOLD_EVERY_S = 60.0
 class CredentialCache:
     """Keeps what ``load`` returns and renews it in time.
 
-    ``load(anew)`` is a coroutine function; ``anew`` asks it to pass over caches of its own. However many
+    ``load(refresh)`` is a coroutine function; ``refresh`` asks it to pass over caches of its own. However many
     callers wait, it runs once at a time. Belongs to one event loop.
 
     Credentials that worked, and do no more, may be renewed where they come from: in a file, by a sign-on, by a service
@@ -70,7 +70,7 @@ class CredentialCache:
         """Return the credentials to sign with now. Raises `CredentialsError` if there are none."""
         current = self._current
         if current is None:
-            return await self._wait_for_load(anew=False)
+            return await self._wait_for_load(refresh=False)
         if current.expires_at_s is None:
             return current
         now_s = self._now()
@@ -78,9 +78,9 @@ class CredentialCache:
         last_share_s = self._life_s * RENEW_SHARE
         since_try_s = now_s - self._tried_at_s
         if left_s <= min(WAIT_BEFORE_S, last_share_s) and (left_s <= 0 or since_try_s >= WAIT_INTERVAL_S):
-            return await self._wait_for_load(anew=False)
+            return await self._wait_for_load(refresh=False)
         if left_s <= min(RENEW_BEFORE_S, last_share_s) and since_try_s >= RENEW_INTERVAL_S:
-            self._begin_load(anew=False)
+            self._begin_load(refresh=False)
         return current
 
     @property
@@ -99,7 +99,7 @@ class CredentialCache:
             if loaded != used:
                 return loaded
         self._replaced_s = self._now()
-        return await self._wait_for_load(anew=True)
+        return await self._wait_for_load(refresh=True)
 
     async def close(self) -> None:
         """Stop a renewal that is under way."""
@@ -107,31 +107,31 @@ class CredentialCache:
         if loading is not None:
             await give_up(loading)
 
-    async def _wait_for_load(self, *, anew: bool) -> Credentials:
+    async def _wait_for_load(self, *, refresh: bool) -> Credentials:
         failed = self._last_error
         if failed is None:
-            return await self._outcome(self._begin_load(anew=anew))
+            return await self._outcome(self._begin_load(refresh=refresh))
         if self.have_worked and self._load_task is None and self._now() - self._tried_at_s < WAIT_INTERVAL_S:
             again = CredentialsError(*failed.args)  # else each reader of a shard would ask a thousand times a second
             again.retryable = failed.retryable
             raise again
-        return await self._outcome(self._begin_load(anew=True))
+        return await self._outcome(self._begin_load(refresh=True))
 
     async def _outcome(self, loading: asyncio.Task[Credentials]) -> Credentials:
         """Wait for a load. A caller that is cancelled does not cancel the load that others wait for."""
         await asyncio.wait((loading,))
         return loading.result()
 
-    def _begin_load(self, *, anew: bool) -> asyncio.Task[Credentials]:
+    def _begin_load(self, *, refresh: bool) -> asyncio.Task[Credentials]:
         if self._load_task is None:
-            self._load_task = spawn(self._store(anew), self._not_loaded)
+            self._load_task = spawn(self._store(refresh), self._not_loaded)
             self._load_task.add_done_callback(self._end_load)
         return self._load_task
 
-    async def _store(self, anew: bool) -> Credentials:
+    async def _store(self, refresh: bool) -> Credentials:
         self._tried_at_s = self._now()
         try:
-            loaded = await self._load(anew)
+            loaded = await self._load(refresh)
             life_s = math.inf if loaded.expires_at_s is None else loaded.expires_at_s - self._now()
             if life_s <= 0:
                 raise CredentialsError(

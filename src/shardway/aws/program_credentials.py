@@ -44,8 +44,8 @@ class ProgramCredentials:
         name = getattr(self._source, "__qualname__", type(self._source).__name__)
         return f"the function that gives the AWS credentials ({name})"
 
-    async def load(self, anew: bool) -> Credentials:  # noqa: ARG002 - each call asks again
-        """Ask the program. Each call asks again, whatever ``anew`` is. Raises CredentialsError."""
+    async def load(self, refresh: bool) -> Credentials:  # noqa: ARG002 - each call asks again
+        """Ask the program. Each call asks again, whatever ``refresh`` is. Raises CredentialsError."""
         if self._answer is None:
             self._answer = self._ask()
         await asyncio.wait((self._answer,), timeout=self._wait_s)

@@ -164,13 +164,13 @@ class Sdk:
             names = frozenset(name for one in partitions for name in one["regions"] if not name.endswith("-global"))
         return names, tuple(one["regionRegex"] for one in partitions)
 
-    def credentials(self, *, anew: bool = False, region: str | None = None) -> Credentials:
-        """Ask the credential chain. ``anew`` reads files and environment again and asks each provider again.
+    def credentials(self, *, refresh: bool = False, region: str | None = None) -> Credentials:
+        """Ask the credential chain. ``refresh`` reads files and environment again and asks each provider again.
         ``region`` is where a role of the profile is assumed, and single sign-on is not: that has a region of its own.
 
         Raises `CredentialsError` when no provider has any, or when the one that should have them fails.
         """
-        if anew:
+        if refresh:
             with self._lock:
                 self._session = None
         with _as_our_error(f"the AWS credentials{self._of_profile()} cannot be loaded", CredentialsError):

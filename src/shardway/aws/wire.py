@@ -255,14 +255,14 @@ class Wire:
         """Make what sends and repeats the calls. A wire that counts or paces its attempts makes one of its own."""
         return SignedCalls(transport, self.clock, rng=self._rng, now=self._now, sleep=self._sleep)
 
-    async def _load_credentials(self, anew: bool) -> Credentials:
+    async def _load_credentials(self, refresh: bool) -> Credentials:
         if self._program is not None:
-            return await self._program.load(anew)
+            return await self._program.load(refresh)
         given = fixed_credentials(self.options)
         if given is not None:
             return given
         region = self._region
-        loaded: Credentials = await asyncio.to_thread(lambda: self._sdk.credentials(anew=anew, region=region))
+        loaded: Credentials = await asyncio.to_thread(lambda: self._sdk.credentials(refresh=refresh, region=region))
         return loaded
 
 

@@ -37,7 +37,7 @@ SUBSCRIPTION_EVENT = "SubscribeToShardEvent"
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What happens to some calls, and to which.
+    """What happens to some calls, and which calls these are.
 
     ``how``:
 

@@ -55,7 +55,7 @@ class Buffer:
         self.shard_bytes_max = bytes_max if shard_bytes_max is None else shard_bytes_max
         self._shares: set[Share] = set()
         self._used_shares: dict[Share, None] = {}  # The shares that hold or have reserved something.
-        self._waiting_shares: dict[Share, None] = {}  # They stand in the order in which they asked.
+        self._waiting_shares: dict[Share, None] = {}  # The share that asked first stands first.
         self._common_bytes: int | None = 0  # The bytes that all shares have of the common half; None: to be counted.
 
     def share(self, wake: Callable[[], None]) -> Share:

@@ -101,7 +101,7 @@ class LogCursor:
         """The thing that was sought and did not come: the number of a record, or how far a subscription had come."""
         self.silence = Silence()
         """The pages since the last record."""
-        self._last_number: int | None = None  # The last record that came since the log was begun, or begun anew.
+        self._last_number: int | None = None  # The last record that came since the log began, or began again.
         self._last_s = 0.0
         self._continuation: int | None = None
         self._request: IteratorAt | None = None

@@ -98,11 +98,11 @@ class LeaseMirror:
         if not foreign:
             return
         if begins_anew:
-            log.warning("%s: %s: they are begun anew", self._place, disowned_text(foreign, stream))
+            log.warning("%s: %s: they begin again", self._place, disowned_text(foreign, stream))
             return
         raise OptionError(
             f"{self._place}: {disowned_text(foreign, stream)}: their positions mean nothing here. Give the query an "
-            "applicationName of its own, or set continueFromLeases to false: then they are begun anew"
+            "applicationName of its own, or set continueFromLeases to false: then they begin again"
         )
 
     def compare(self, offset: StreamOffset, lineage: Lineage) -> None:

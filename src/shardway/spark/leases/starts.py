@@ -52,7 +52,7 @@ class LeaseStarts:
         if foreign := [row for row in self._rows.values() if self._stream.disowns(row)]:
             raise OptionError(
                 f"{disowned_text(foreign, self._stream)}: the query can't go on where they say. Give the query an "
-                "applicationName of its own, or set continueFromLeases to false: then they are begun anew"
+                "applicationName of its own, or set continueFromLeases to false: then they begin again"
             )
         now_ms = self._calls.service_ms()
         held = {key: row.ended for key, row in self._rows.items()}
