@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -14,7 +14,11 @@ from shardway.payloads.json_text import value_as
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from shardway.payloads.avro_schemas import Type
+    from shardway.payloads.registry_schemas import Schema
     from shardway.payloads.schema_cache import SchemaCache
+
+T = TypeVar("T")
 
 _ANY_DECODER = msgspec.json.Decoder(Any)
 
@@ -30,11 +34,24 @@ class RegistryValues:
         """Return the value of a record. Raises PayloadError, or RegistryError where no schema is to be had now."""
         identity, inner = self._frame(data)
         found = self._schemas.of(identity)
-        if found.schema is not None:
-            try:
-                return python_value_of(found.schema, inner)
-            except AvroError as fault:
-                raise PayloadError(f"it is not of the schema {found.name}: {fault}") from None
-        if found.format == "JSON":
-            return value_as(_ANY_DECODER, inner, f"value of the schema {found.name}")
-        raise PayloadError(f"it cannot be read: {found.why}")
+        return read_by(found, inner, of_avro=python_value_of, of_json=_value_of_json)
+
+
+def read_by(
+    found: Schema, inner: bytes, *, of_avro: Callable[[Type, bytes], T], of_json: Callable[[bytes, str], T]
+) -> T:
+    """Return what one of two functions makes of data, by the format of its schema; that for JSON gets the schema's
+    name, too. Raises PayloadError where the data is not of the schema, and where the schema cannot be used.
+    """
+    if found.schema is not None:
+        try:
+            return of_avro(found.schema, inner)
+        except AvroError as fault:
+            raise PayloadError(f"it is not of the schema {found.name}: {fault}") from None
+    if found.format == "JSON":
+        return of_json(inner, found.name)
+    raise PayloadError(f"it cannot be read: {found.why}")
+
+
+def _value_of_json(data: bytes, name: str) -> Any:
+    return value_as(_ANY_DECODER, data, f"value of the schema {name}")

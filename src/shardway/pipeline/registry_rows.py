@@ -14,14 +14,15 @@ import msgspec
 import pyarrow as pa
 
 from shardway.aws.options import ConnectionOptions
-from shardway.errors import PayloadError, RegistryError
+from shardway.errors import RegistryError
 from shardway.payloads.avro_data import value_of
-from shardway.payloads.avro_schemas import AvroError
 from shardway.payloads.frames import CONFLUENT, confluent_frame, glue_frame
 from shardway.payloads.opening import unpacked
+from shardway.payloads.registry_values import read_by
 from shardway.payloads.schema_cache import AWAY_AGAIN_S, SchemaCache, confluent_schemas, glue_schemas
 
 if TYPE_CHECKING:
+    from shardway.payloads.avro_schemas import Type
     from shardway.payloads.opening import Compression
     from shardway.payloads.registry_schemas import Schema
 
@@ -59,19 +60,12 @@ class FramedData(NamedTuple):
             identity, inner = confluent_frame(data)
         else:
             identity, inner = glue_frame(data, opened_bytes_max=self.opened_bytes_max)
-        made = _json_of(_schema(self.place, identity), inner)
+        made = read_by(_schema(self.place, identity), inner, of_avro=_json_of_avro, of_json=lambda text, _: text)
         return made, len(made)
 
 
-def _json_of(found: Schema, inner: bytes) -> bytes:
-    if found.schema is not None:
-        try:
-            return msgspec.json.encode(value_of(found.schema, inner))
-        except AvroError as fault:
-            raise PayloadError(f"it is not of the schema {found.name}: {fault}") from None
-    if found.format == "JSON":
-        return inner
-    raise PayloadError(f"it cannot be read: {found.why}")
+def _json_of_avro(schema: Type, data: bytes) -> bytes:
+    return msgspec.json.encode(value_of(schema, data))
 
 
 def _schema(place: RegistryPlace, identity: str) -> Schema:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from shardway.pipeline.job import JobFileError, load_job
 from shardway.pipeline.job.file.ddl import name_parts
-from shardway.pipeline.job.file.model import Window
-from shardway.pipeline.job.file.window_rules import key_column, span_ms
+from shardway.pipeline.job.file.model import Window, span_ms
+from shardway.pipeline.job.file.window_rules import key_column
 from shardway.pipeline.job.run.window_note import differences, note_of
 from tests.pipeline.job.job_files import GOOD
 

@@ -92,10 +92,8 @@ class _Lines:
         for field, name in _SUMMED.items():
             self._sums[name] += int(value[field])
         for name, counts in value["expectations"].items():
-            before = self._expectations.get(name, JobExpectation())
-            self._expectations[name] = JobExpectation(
-                before.met + int(counts["met"]), before.not_met + int(counts["not_met"])
-            )
+            more = JobExpectation(int(counts["met"]), int(counts["not_met"]))
+            self._expectations[name] = self._expectations.get(name, JobExpectation()) + more
         self._streams = [
             JobStream(
                 stream=str(stream), lag_s=float(lag_s), shards=int(value["shards"]),

@@ -63,6 +63,9 @@ class JobExpectation(msgspec.Struct, frozen=True):
     met: int = 0
     not_met: int = 0
 
+    def __add__(self, other: JobExpectation) -> JobExpectation:
+        return JobExpectation(self.met + other.met, self.not_met + other.not_met)
+
 
 class JobView(msgspec.Struct, frozen=True, kw_only=True):
     """A job, or a query, as one place shows it."""

@@ -133,8 +133,7 @@ class Batches:
 
     def _write(self, batch: DataFrame, batch_id: int) -> None:
         folder = self._one_folder()
-        sets_apart = not self._job.decode.takes_all or bool(self.expectations)
-        if not sets_apart and len(self.targets) == 1 and folder is None:
+        if not self._job.sets_apart and len(self.targets) == 1 and folder is None:
             # Nothing is set apart and there is one output: the stream is read once also without keeping the batch.
             self._write_good(batch, batch_id)
             return

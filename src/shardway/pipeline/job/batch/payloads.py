@@ -15,8 +15,7 @@ from shardway.payloads.frames import CONFLUENT, GLUE
 from shardway.pipeline.dataframes import schema_of
 from shardway.pipeline.decode import REASON, VALUE
 from shardway.pipeline.job.file.decode_rules import JSON_FRAMES
-from shardway.pipeline.job.file.model import Registry, as_options
-from shardway.pipeline.job.file.window_rules import span_ms
+from shardway.pipeline.job.file.model import Registry, as_options, span_ms
 from shardway.pipeline.payload_rows import OpenedData, PayloadRows, ServiceData
 from shardway.pipeline.registry_rows import FramedData, RegistryPlace
 from shardway.pipeline.service_schemas import CLOUDWATCH_LOGS, SERVICE_SCHEMAS
@@ -62,12 +61,12 @@ def read_opened(records: DataFrame, job: Job, read: Callable[[DataFrame], DataFr
 def _opening(job: Job) -> ReadData:
     decode = job.decode
     if decode.format in JSON_FRAMES:
-        return FramedData(registry_place(job), decode.compression, decode.opened_bytes_max)
+        return FramedData(_registry_place(job), decode.compression, decode.opened_bytes_max)
     assert decode.compression is not None
     return OpenedData(decode.compression, decode.opened_bytes_max)
 
 
-def registry_place(job: Job) -> RegistryPlace:
+def _registry_place(job: Job) -> RegistryPlace:
     """Return where the schema registry of a job is. Glue's is in the region of the stream, if the file says no other
     one.
     """

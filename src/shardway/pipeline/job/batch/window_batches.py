@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from shardway.pipeline.batches import read_once
 from shardway.pipeline.job.batch import steps
 from shardway.pipeline.job.batch.batches import Batches
-from shardway.pipeline.job.batch.windows import InputOfWindows, sets_apart, with_window_time
+from shardway.pipeline.job.batch.windows import InputOfWindows, with_window_time
 from shardway.pipeline.job.errors.exit_codes import ExitCode
 from shardway.pipeline.job.errors.failures import by_the_data
 from shardway.pipeline.job.run.reports import SecondPass
@@ -53,7 +53,7 @@ class WindowBatches(Batches):
                 code = ExitCode.TRANSFORM if of_data else ExitCode.FAILED
                 with self._step("window" if of_data else "source", batch_id, code):
                     raise
-            if sets_apart(self._job):
+            if self._job.sets_apart:
                 self._write_letters_of(batch, windows, batch_id)
             if closed:
                 self._write_good(windows, batch_id)

@@ -95,14 +95,9 @@ def timed_of(rows: DataFrame, window: Window) -> DataFrame:
     return rows.withColumn(_TIME, fn.col(window.time))
 
 
-def sets_apart(job: Job) -> bool:
-    """True where a row may be set apart before it comes to a window."""
-    return not job.decode.takes_all or bool(job.expect)
-
-
 def _watch(rows: DataFrame, job: Job, expectations: Expectations) -> DataFrame:
     """Return the rows, and have Spark count those that are set apart. Where none can be, nothing is counted."""
-    if not rows.isStreaming or not sets_apart(job):
+    if not rows.isStreaming or not job.sets_apart:
         return rows
     kept: list[Column] = [fn.col(f"`{name}`") for name in rows.columns if name != VALUE]
     # The columns of a dead letter are named here, because the plan would lose those that only a dead letter needs.

@@ -6,6 +6,7 @@ are those that an editor shows. Rules between fields are in ``rules``.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
@@ -31,6 +32,8 @@ Text = Annotated[str, Meta(min_length=1)]
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 Seconds = Annotated[float, Meta(gt=0)]
 Span = Annotated[str, Meta(pattern=r"^\s*\d+\s*(millisecond|second|minute|hour|day)s?\s*$")]
+_SPAN = re.compile(r"\s*(\d+)\s*(millisecond|second|minute|hour|day)s?\s*")
+_MS = {"millisecond": 1, "second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
 Function = Annotated[str, Meta(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
 KEPT = ("partition_key", *POSITION, "approximate_arrival_timestamp")
 """The source's columns that rows keep beside their value, where no transform says otherwise."""
@@ -308,6 +311,17 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     spark: Annotated[
         Options, Meta(description="Settings of the Spark session. Those of spark-submit override them.")
     ] = {}
+
+    @property
+    def sets_apart(self) -> bool:
+        """True where a row may be set apart before it comes to a sink or a window."""
+        return not self.decode.takes_all or bool(self.expect)
+
+
+def span_ms(span: str) -> int:
+    """Return the milliseconds of a span of time as job files have it; 0 where it is none."""
+    found = _SPAN.fullmatch(span)
+    return 0 if found is None else int(found[1]) * _MS[found[2]]
 
 
 def as_options(given: Mapping[str, Scalar]) -> dict[str, str]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from shardway.pipeline.job.file.ddl import name_parts
 from shardway.pipeline.job.file.faults import Fault
+from shardway.pipeline.job.file.model import span_ms
 from shardway.pipeline.job.file.one_batch import parts_of_one_batch
 
 if TYPE_CHECKING:
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 START, END = "window_start", "window_end"
 """The columns that say which window a row is of."""
-_SPAN = re.compile(r"\s*(\d+)\s*(millisecond|second|minute|hour|day)s?\s*")
-_MS = {"millisecond": 1, "second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
 _REPLACEMENTS = {
     "DISTINCT": "a stream keeps no set of all values: approx_count_distinct(...) counts them nearly, and "
     "collect_set(...) collects them where they are few",
@@ -59,12 +57,6 @@ def window_columns(window: Window) -> list[str]:
 def key_column(key: str) -> str:
     """Return the name that a key has among the columns of a window's rows: its last part."""
     return (name_parts(key) or [key])[-1]
-
-
-def span_ms(span: str) -> int:
-    """Return the milliseconds of a span of time as job files have it; 0 where it is none."""
-    found = _SPAN.fullmatch(span)
-    return 0 if found is None else int(found[1]) * _MS[found[2]]
 
 
 def _name_faults(window: Window) -> Iterator[Fault]:

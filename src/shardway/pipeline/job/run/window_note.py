@@ -14,7 +14,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from shardway.pipeline.hadoop_files import HadoopFiles
 from shardway.pipeline.job.errors.error_text import message_of
 from shardway.pipeline.job.errors.exit_codes import ExitCode, StepError
-from shardway.pipeline.job.file.window_rules import span_ms
+from shardway.pipeline.job.file.model import span_ms
 from shardway.pipeline.job.run.unfinished_start import COMMITS
 
 if TYPE_CHECKING:
